@@ -1,0 +1,8 @@
+// Package sharetxn holds the words every other package speaks: the connection
+// to one Kafka cluster, the outcome of a transaction, the errors and the hooks.
+//
+// A service that consumes from a share group, transforms and produces imports
+// three packages: this one to connect, shareconsumer to poll and decide
+// records, producer to run the transaction in which outputs and
+// acknowledgements commit or abort together (KIP-1289).
+package sharetxn

@@ -1,0 +1,70 @@
+// Package bind is how a transaction takes hold of polled records: the contract
+// between package producer, which drives it, and package shareconsumer, which
+// keeps the records. It is internal so that no caller outside the module can
+// settle a batch by hand.
+package bind
+
+import (
+	"context"
+	"time"
+
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/groupmeta"
+)
+
+// Handle is what a transaction may do with records it binds. The order is
+// Hold, Freeze, Settle; a transaction that aborts before staging goes from
+// Hold to Settle. Safe for concurrent use.
+type Handle interface {
+	// Hold takes the records: open -> held. Until Freeze their locks are
+	// renewed in the background; every other use answers ErrStale. It does no
+	// I/O. Errors: ErrStale if the records are not open or were lost.
+	Hold() error
+
+	// Freeze ends renewing, waiting for a renewal under way, and gives the
+	// verdicts as they are now; later verdicts count as late. Errors:
+	// ErrUndecided (*RecordsError), ErrStale if records were lost since Hold or
+	// a verdict was late. After an error the only way on is Settle.
+	Freeze(ctx context.Context) (Frozen, error)
+
+	// Settle tells the proven outcome, or Unknown; after Unknown it is called
+	// once more with the proven one. It does not block on I/O.
+	Settle(Settlement)
+
+	// Group is the share group, for hooks and errors.
+	Group() string
+
+	// Cluster is the identity of the cluster the records came from: the
+	// *core.Cluster.
+	Cluster() any
+}
+
+// Frozen is what a transaction stages.
+type Frozen struct {
+	Member    groupmeta.ShareGroupMetadata // as fresh as the consumer knows it
+	LockUntil time.Time                    // earliest acquisition deadline among Batches; zero if Batches is empty
+	Batches   map[acks.TopicIDPartition][]acks.AcknowledgementBatch
+	Records   int // offsets in Batches
+}
+
+// Settlement is how a transaction ended for the records bound to it.
+type Settlement struct {
+	// Outcome is a sharetxn.Outcome: 0 unknown, 1 aborted, 2 committed.
+	Outcome uint8
+	// Staged tells whether a staging request that named the partition may have
+	// reached a broker. Where true, an abort leaves its records to the broker
+	// (profile Draft95 makes them available to anyone): they are forgotten,
+	// never acknowledged and never released. Where false they are still held
+	// and open again. Nil means nothing was staged.
+	Staged func(acks.TopicIDPartition) bool
+}
+
+// Owner is a consumer of this process; the cluster's registry finds it by
+// group and member id, for the KIP's form of sending acknowledgements.
+type Owner interface {
+	// Claim takes exactly the offsets of batches out of the open records that
+	// the consumer holds, gives them the verdicts of batches and returns them
+	// held. All or nothing. Errors: ErrStale (*RecordsError) for offsets that
+	// are not open here.
+	Claim(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch) (Handle, error)
+}
