@@ -5,6 +5,7 @@
 package acks
 
 import (
+	"encoding/base64"
 	"iter"
 	"strconv"
 )
@@ -61,8 +62,14 @@ func (tp TopicIDPartition) Same(o TopicIDPartition) bool {
 	return tp.TopicID == o.TopicID && tp.Partition == o.Partition
 }
 
+// String is "topic-partition", with the id in Kafka's own form where the name
+// is not known.
 func (tp TopicIDPartition) String() string {
-	return tp.Topic + "-" + strconv.Itoa(int(tp.Partition))
+	topic := tp.Topic
+	if topic == "" {
+		topic = base64.RawURLEncoding.EncodeToString(tp.TopicID[:])
+	}
+	return topic + "-" + strconv.Itoa(int(tp.Partition))
 }
 
 // AcknowledgementBatch is a range of offsets, both ends included. Types has
@@ -105,16 +112,4 @@ func (b AcknowledgementBatch) Runs() iter.Seq[Run] {
 			i = j
 		}
 	}
-}
-
-// Uniform gives the batches with one type each, splitting those that carry
-// several: the form profiles need whose batches hold a single type.
-func Uniform(batches []AcknowledgementBatch) []AcknowledgementBatch {
-	out := make([]AcknowledgementBatch, 0, len(batches))
-	for _, b := range batches {
-		for r := range b.Runs() {
-			out = append(out, AcknowledgementBatch{r.First, r.Last, []Type{r.Type}})
-		}
-	}
-	return out
 }

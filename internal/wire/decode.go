@@ -20,8 +20,7 @@ var ErrMalformed = errors.New("wire: malformed TxnShareAcknowledge")
 const (
 	minTopic             = 16 + 1 + 1
 	minRequestPartition  = 4 + 1 + 1
-	minBatchDraft95      = 8 + 8 + 1 + 1
-	minBatchKIP93        = 8 + 8 + 1 + 1
+	minBatch             = 8 + 8 + 1 + 1
 	minResponsePartition = 4 + 2 + 1 + 1
 	minType              = 1
 )
@@ -167,7 +166,7 @@ func (r *reader) end() error {
 }
 
 // ReadFrom implements kmsg.Request. Strict: see ErrMalformed. Types are not
-// judged here, neither their values nor their number.
+// judged here, neither their values nor their number, and neither are offsets.
 func (r *Request) ReadFrom(src []byte) error {
 	in := reader{src: src}
 	out := Request{Profile: r.Profile, Version: r.Version}
@@ -195,17 +194,14 @@ func (r *Request) ReadFrom(src []byte) error {
 
 func (r *reader) requestPartition(profile Profile) RequestPartition {
 	p := RequestPartition{Partition: r.int32("PartitionIndex")}
-	minBatch := minBatchDraft95
-	if profile == KIP93 {
-		minBatch = minBatchKIP93
-	}
 	for n := r.array(minBatch, "AcknowledgementBatches"); n > 0 && r.err == nil; n-- {
 		b := acks.AcknowledgementBatch{FirstOffset: r.int64("FirstOffset"), LastOffset: r.int64("LastOffset")}
 		if profile == KIP93 {
 			b.Types = []acks.Type{acks.Type(r.int8("AcknowledgeType"))}
 		} else {
-			for n := r.array(minType, "AcknowledgeTypes"); n > 0 && r.err == nil; n-- {
-				b.Types = append(b.Types, acks.Type(r.int8("AcknowledgeTypes")))
+			b.Types = make([]acks.Type, r.array(minType, "AcknowledgeTypes"))
+			for i := range b.Types {
+				b.Types[i] = acks.Type(r.int8("AcknowledgeTypes"))
 			}
 		}
 		r.tags(nil)

@@ -63,8 +63,9 @@ var (
 	_ kmsg.SetThrottleResponse = (*Response)(nil)
 )
 
-// AppendTo implements kmsg.Request. In KIP93 a batch has one type for its whole
-// range: pass batches through Uniform first, only the first type is written.
+// AppendTo implements kmsg.Request: the same bytes at every call. The batches
+// must be valid (acks.Validate). In KIP93, where a batch has one type for its
+// whole range, those with several are written as several.
 func (r *Request) AppendTo(dst []byte) []byte {
 	dst = kbin.AppendCompactNullableString(dst, r.TransactionalID)
 	dst = kbin.AppendCompactString(dst, r.GroupID)
@@ -78,12 +79,10 @@ func (r *Request) AppendTo(dst []byte) []byte {
 		dst = kbin.AppendCompactArrayLen(dst, len(t.Partitions))
 		for _, p := range t.Partitions {
 			dst = kbin.AppendInt32(dst, p.Partition)
-			dst = kbin.AppendCompactArrayLen(dst, len(p.Batches))
-			for _, b := range p.Batches {
-				dst = kbin.AppendInt64(dst, b.FirstOffset)
-				dst = kbin.AppendInt64(dst, b.LastOffset)
-				dst = appendTypes(dst, r.Profile, b.Types)
-				dst = append(dst, noTags)
+			if r.Profile == KIP93 {
+				dst = appendUniform(dst, p.Batches)
+			} else {
+				dst = appendBatches(dst, p.Batches)
 			}
 			dst = append(dst, noTags)
 		}
@@ -92,17 +91,35 @@ func (r *Request) AppendTo(dst []byte) []byte {
 	return append(dst, noTags)
 }
 
-func appendTypes(dst []byte, p Profile, types []acks.Type) []byte {
-	if p == KIP93 {
-		var t acks.Type // an empty list reads as Gap, which no broker of the KIP's text takes
-		if len(types) > 0 {
-			t = types[0]
+func appendBatches(dst []byte, batches []acks.AcknowledgementBatch) []byte {
+	dst = kbin.AppendCompactArrayLen(dst, len(batches))
+	for _, b := range batches {
+		dst = kbin.AppendInt64(dst, b.FirstOffset)
+		dst = kbin.AppendInt64(dst, b.LastOffset)
+		dst = kbin.AppendCompactArrayLen(dst, len(b.Types))
+		for _, t := range b.Types {
+			dst = kbin.AppendInt8(dst, int8(t))
 		}
-		return kbin.AppendInt8(dst, int8(t))
+		dst = append(dst, noTags)
 	}
-	dst = kbin.AppendCompactArrayLen(dst, len(types))
-	for _, t := range types {
-		dst = kbin.AppendInt8(dst, int8(t))
+	return dst
+}
+
+func appendUniform(dst []byte, batches []acks.AcknowledgementBatch) []byte {
+	n := 0
+	for _, b := range batches {
+		for range b.Runs() {
+			n++
+		}
+	}
+	dst = kbin.AppendCompactArrayLen(dst, n)
+	for _, b := range batches {
+		for r := range b.Runs() {
+			dst = kbin.AppendInt64(dst, r.First)
+			dst = kbin.AppendInt64(dst, r.Last)
+			dst = kbin.AppendInt8(dst, int8(r.Type))
+			dst = append(dst, noTags)
+		}
 	}
 	return dst
 }

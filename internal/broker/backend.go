@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// backend is txn.Backend over kfake and the share engine.
+type backend struct{ c *Cluster }
+
+var _ txn.Backend = backend{}
+
+func (b backend) Coordinator(txnID string) int32 { return b.c.kf.CoordinatorFor(txnID) }
+
+// NewProducerID has kfake make a producer id for a name that was never used:
+// kfake then takes produces of that id at whatever epoch, for any id's clients.
+func (b backend) NewProducerID(ctx context.Context, txnID string) (int64, error) {
+	name := fmt.Sprintf("%s~%d", txnID, b.c.fresh.Add(1))
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.Version, req.TransactionalID, req.TransactionTimeoutMillis = 4, &name, math.MaxInt32
+	req.ProducerID, req.ProducerEpoch = -1, -1
+	kresp, err := b.c.brokers[b.Coordinator(name)].Do(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	resp := kresp.(*kmsg.InitProducerIDResponse)
+	return resp.ProducerID, kerr.ErrorForCode(resp.ErrorCode)
+}
+
+// markerRetry is the pause after a leader did not take a marker.
+const markerRetry = 5 * time.Millisecond
+
+func (b backend) WriteMarker(ctx context.Context, p txn.Partition, producerID int64, epoch int16, commit bool) error {
+	req := kmsg.NewPtrWriteTxnMarkersRequest()
+	req.Version = 1
+	m := kmsg.NewWriteTxnMarkersRequestMarker()
+	m.ProducerID, m.ProducerEpoch, m.Committed = producerID, epoch, commit
+	t := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
+	t.Topic, t.Partitions = p.Topic, []int32{p.Partition}
+	m.Topics = append(m.Topics, t)
+	req.Markers = append(req.Markers, m)
+	for {
+		leader := b.c.kf.LeaderFor(p.Topic, p.Partition)
+		if leader < 0 {
+			return nil // the topic was deleted, and its records with it
+		}
+		code, err := b.marker(ctx, leader, req)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && code == 0:
+			b.c.engine.Appended()
+			return nil
+		}
+		b.c.cfg.Logger.Warn("marker not written, again", "topic", p.Topic, "partition", p.Partition, "code", code, "err", err)
+		select {
+		case <-time.After(markerRetry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (b backend) marker(ctx context.Context, leader int32, req *kmsg.WriteTxnMarkersRequest) (int16, error) {
+	kresp, err := b.c.brokers[leader].Do(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range kresp.(*kmsg.WriteTxnMarkersResponse).Markers {
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				return p.ErrorCode, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("marker not in the answer")
+}
+
+func (b backend) ShareOutcome(producerID int64, markerEpoch int16, commit bool) {
+	b.c.engine.Outcome(producerID, markerEpoch, commit)
+}
+
+func (b backend) CommitOffsets(ctx context.Context, offsets []txn.Offset) error {
+	for _, o := range offsets {
+		req := kmsg.NewPtrOffsetCommitRequest()
+		req.Version, req.Group, req.Generation, req.MemberID = 8, o.Group, o.Generation, o.MemberID
+		t := kmsg.NewOffsetCommitRequestTopic()
+		t.Topic = o.Topic
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = o.Partition.Partition, o.Offset, o.LeaderEpoch, o.Metadata
+		t.Partitions = append(t.Partitions, p)
+		req.Topics = append(req.Topics, t)
+		kresp, err := b.c.brokers[b.Coordinator(o.Group)].Do(ctx, req)
+		if err != nil {
+			return err
+		}
+		for _, rt := range kresp.(*kmsg.OffsetCommitResponse).Topics {
+			for _, rp := range rt.Partitions {
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+					return fmt.Errorf("group %s, %s-%d: %w", o.Group, o.Topic, rp.Partition, err)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+// Package broker is the embedded Kafka: one or more brokers in this process
+// that speak KIP-1289 (profile Draft95), or look like a stock Kafka 4.4. kfake
+// keeps logs, metadata, fetch, classic groups, SASL and ACLs; transactions
+// (package txn) and share groups (package share) are ours, in front of it.
+// For tests, the demo and `sharetxn broker`; no service links it.
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/broker/front"
+	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
+	"github.com/sharetxn/sharetxn/internal/wire"
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// Config of a Cluster. The zero Config is one broker on a free port of
+// 127.0.0.1 without topics.
+type Config struct {
+	Brokers int                                                 // default 1; node ids are 0, 1, ...
+	Ports   []int                                               // one per broker; default: free ones
+	Host    string                                              // default 127.0.0.1
+	Listen  func(network, address string) (net.Listener, error) // default net.Listen
+	TLS     *tls.Config                                         // of the public side
+	Topics  map[string]int32                                    // name to partitions, leaders in turn from node 0
+
+	Stock44      bool    // look like stock Kafka 4.4: keys 93 and 94 of other meaning, share.version 2, no staging
+	LacksStaging []int32 // nodes that do not advertise staging
+
+	GroupConfigs       map[string]map[string]string // per share group, Kafka's names
+	MinLockDuration    time.Duration                // lowest share.record.lock.duration.ms; default 1 s
+	AssignmentInterval time.Duration                // default none; Kafka 4.3: 1 s
+	HeartbeatInterval  time.Duration                // default 5 s
+	SessionTimeout     time.Duration                // default 45 s
+	MaxTxnTimeout      time.Duration                // transaction.max.timeout.ms; default 15 min
+
+	Intercept Intercept
+	Logger    *slog.Logger // default: none
+}
+
+// StateTopic is the name under which staged acknowledgements take part in
+// transactions. No such topic exists here: the engine is its state.
+const StateTopic = "__share_group_state"
+
+// Cluster is safe for concurrent use.
+type Cluster struct {
+	cfg     Config
+	kf      *kfake.Cluster
+	brokers []*front.Broker
+	engine  *share.Engine
+	txns    *txn.Coordinator
+	ids     atomic.Uint64
+	fresh   atomic.Int64 // producer ids asked of kfake
+
+	die    context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+
+	mu        sync.Mutex
+	intercept Intercept
+	seen      map[int16]Traffic
+}
+
+// Start starts a cluster. Close it.
+func Start(cfg Config) (*Cluster, error) {
+	if cfg.Brokers == 0 {
+		cfg.Brokers = max(1, len(cfg.Ports))
+	}
+	if len(cfg.Ports) > 0 && len(cfg.Ports) != cfg.Brokers {
+		return nil, fmt.Errorf("broker: %d ports for %d brokers", len(cfg.Ports), cfg.Brokers)
+	}
+	if cfg.Host == "" {
+		cfg.Host = "127.0.0.1"
+	}
+	if cfg.Listen == nil {
+		cfg.Listen = net.Listen
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Cluster{cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic)}
+	c.die, c.cancel = context.WithCancel(context.Background())
+	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die})
+	c.engine = share.New(share.Config{
+		Log: logs{c}, Txns: c.txns, Staging: !cfg.Stock44, GroupConfigs: cfg.GroupConfigs,
+		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
+		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, Logger: cfg.Logger,
+	})
+	kf, err := kfake.NewCluster(
+		kfake.NumBrokers(cfg.Brokers),
+		kfake.Ports(c.ports()...),
+		kfake.ClusterID("sharetxn-embedded"),
+		kfake.ListenFn(c.listen),
+		// The coordinator here has the timeouts; kfake must never end a transaction.
+		kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "2147483647"}),
+	)
+	if err != nil {
+		c.cancel()
+		return nil, errors.Join(fmt.Errorf("broker: %w", err), c.closeFronts())
+	}
+	c.kf = kf
+	for name, partitions := range cfg.Topics {
+		if err := c.CreateTopic(name, partitions); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Cluster) ports() []int {
+	if len(c.cfg.Ports) > 0 {
+		return c.cfg.Ports
+	}
+	return make([]int, c.cfg.Brokers)
+}
+
+// listen opens a node's public listener and gives kfake the one behind it;
+// kfake calls it once per node, in order.
+func (c *Cluster) listen(network, address string) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	pub, err := c.open(network, net.JoinHostPort(c.cfg.Host, port))
+	if err != nil {
+		return nil, err
+	}
+	again := pub.Addr().String()
+	b, back := front.New(front.Config{
+		Node: int32(len(c.brokers)), Handler: c, Public: pub, IDs: &c.ids, Die: c.die,
+		Listen: func() (net.Listener, error) { return c.open(network, again) },
+	})
+	c.brokers = append(c.brokers, b)
+	return back, nil
+}
+
+func (c *Cluster) open(network, address string) (net.Listener, error) {
+	l, err := c.cfg.Listen(network, address)
+	if err == nil && c.cfg.TLS != nil {
+		l = tls.NewListener(l, c.cfg.TLS)
+	}
+	return l, err
+}
+
+// Close stops everything and waits; no goroutine is left. Idempotent.
+func (c *Cluster) Close() {
+	c.once.Do(func() {
+		c.cancel()
+		_ = c.closeFronts()
+		c.engine.Close()
+		c.txns.Close()
+		c.kf.Close()
+	})
+}
+
+func (c *Cluster) closeFronts() error {
+	for _, b := range c.brokers {
+		b.Close()
+	}
+	return nil
+}
+
+// Seeds are the brokers' addresses, in order of node.
+func (c *Cluster) Seeds() []string {
+	out := make([]string, len(c.brokers))
+	for i, b := range c.brokers {
+		out[i] = b.Addr()
+	}
+	return out
+}
+
+// CreateTopic creates a topic with leaders in turn from node 0.
+func (c *Cluster) CreateTopic(name string, partitions int32) error {
+	if err := c.kf.CreateTopic(name, partitions, nil); err != nil {
+		return fmt.Errorf("broker: topic %s: %w", name, err)
+	}
+	return c.place(name)
+}
+
+// place makes leaders predictable: kfake draws them at random.
+func (c *Cluster) place(topic string) error {
+	for _, p := range c.kf.PartitionInfos(topic) {
+		if node := p.Partition % int32(len(c.brokers)); node != p.Leader {
+			if err := c.kf.MoveTopicPartition(topic, p.Partition, node); err != nil {
+				return fmt.Errorf("broker: topic %s: %w", topic, err)
+			}
+		}
+	}
+	return nil
+}
+
+// MoveLeader makes node the leader of a partition.
+func (c *Cluster) MoveLeader(topic string, partition, node int32) error {
+	if err := c.kf.MoveTopicPartition(topic, partition, node); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	c.engine.LeaderChanged(c.TopicID(topic), partition)
+	return nil
+}
+
+// Leader is the leader of a partition; -1 if there is none.
+func (c *Cluster) Leader(topic string, partition int32) int32 {
+	return c.kf.LeaderFor(topic, partition)
+}
+
+// TopicID is the topic's id; zero if it does not exist.
+func (c *Cluster) TopicID(topic string) [16]byte {
+	if t := c.kf.TopicInfo(topic); t != nil {
+		return t.TopicID
+	}
+	return [16]byte{}
+}
+
+// StopNode cuts a node's connections and refuses new ones; StartNode undoes
+// it. Logs and leaders stay.
+func (c *Cluster) StopNode(node int32) { c.brokers[node].Stop() }
+
+// StartNode undoes StopNode, at the same address.
+func (c *Cluster) StartNode(node int32) error { return c.brokers[node].Start() }
+
+// HoldMarkers: see txn.Coordinator.HoldMarkers.
+func (c *Cluster) HoldMarkers(fn func(ctx context.Context, txnID string, commit bool)) {
+	c.txns.HoldMarkers(fn)
+}
+
+// Transactions, PartitionStates and StateOf are what audits look at.
+func (c *Cluster) Transactions() []txn.View { return c.txns.Transactions() }
+
+// PartitionStates gives the share partitions of a group.
+func (c *Cluster) PartitionStates(group string) []share.PartitionState {
+	return c.engine.PartitionStates(group)
+}
+
+// StateOf is the state of one offset in a share group; ok is false outside of
+// the window: below it everything is done.
+func (c *Cluster) StateOf(group, topic string, partition int32, offset int64) (s share.State, owner string, count int16, ok bool) {
+	return c.engine.StateOf(group, c.TopicID(topic), partition, offset)
+}
+
+// SetGroupConfig sets configs of a share group, as IncrementalAlterConfigs does.
+func (c *Cluster) SetGroupConfig(group string, kv map[string]string) error {
+	set := make(map[string]*string, len(kv))
+	for k, v := range kv {
+		set[k] = &v
+	}
+	return c.engine.SetGroupConfig(group, set)
+}
+
+// staging is the profile that a node speaks.
+func (c *Cluster) staging(node int32) wire.Profile {
+	if c.cfg.Stock44 {
+		return wire.None
+	}
+	for _, n := range c.cfg.LacksStaging {
+		if n == node {
+			return wire.None
+		}
+	}
+	return wire.Draft95
+}
+
+// hostPort splits a node's address.
+func (c *Cluster) hostPort(node int32) (string, int32, bool) {
+	if node < 0 || int(node) >= len(c.brokers) {
+		return "", 0, false
+	}
+	host, port, err := net.SplitHostPort(c.brokers[node].Addr())
+	if err != nil {
+		return "", 0, false
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	return host, int32(n), err == nil
+}

@@ -1,0 +1,187 @@
+package share
+
+import (
+	"time"
+
+	"github.com/sharetxn/sharetxn/acks"
+)
+
+// checkBatches is the protocol's check before any state is looked at: KIP-932,
+// ShareAcknowledge. renew tells whether RENEW is allowed in this request.
+func checkBatches(batches []acks.AcknowledgementBatch, renew bool) int16 {
+	last := int64(-1)
+	for i, b := range batches {
+		if b.FirstOffset < 0 || b.FirstOffset > b.LastOffset || (i > 0 && b.FirstOffset <= last) {
+			return codeInvalidRequest
+		}
+		if n := int64(len(b.Types)); n == 0 || (n != 1 && n != b.Offsets()) {
+			return codeInvalidRequest
+		}
+		for _, t := range b.Types {
+			if !t.Known() || (t == acks.Renew && !renew) {
+				return codeInvalidRequest
+			}
+		}
+		last = b.LastOffset
+	}
+	return codeNone
+}
+
+// reachable judges where a batch lies: below the start it is done already and
+// skipped; beyond what was ever acquired it cannot be meant.
+func (p *partition) reachable(b acks.AcknowledgementBatch) (code int16, skip bool) {
+	switch {
+	case b.LastOffset < p.start:
+		return codeNone, true
+	case len(p.entries) == 0:
+		return codeInvalidRecordState, false
+	case b.LastOffset >= p.end:
+		return codeInvalidRequest, false
+	}
+	return codeNone, false
+}
+
+// ackRule is the part of the group's configuration that acknowledging needs.
+type ackRule struct {
+	renew    bool      // RENEW allowed
+	deadline time.Time // of a renewed lock
+}
+
+// acknowledge applies all batches or none (KIP-932: atomic per partition).
+func (p *partition) acknowledge(owner string, batches []acks.AcknowledgementBatch, rule ackRule) int16 {
+	for _, b := range batches {
+		code, skip := p.reachable(b)
+		if code != codeNone {
+			return code
+		}
+		if skip {
+			continue
+		}
+		for r := range b.Runs() {
+			if r.Last < p.start {
+				continue
+			}
+			for _, e := range p.cover(max(r.First, p.start), r.Last) {
+				if e.state != Acquired || e.owner != owner || (r.Type == acks.Renew && !rule.renew) {
+					p.settle()
+					return codeInvalidRecordState
+				}
+			}
+		}
+	}
+	for _, b := range batches {
+		if b.LastOffset < p.start {
+			continue
+		}
+		for r := range b.Runs() {
+			if r.Last < p.start {
+				continue
+			}
+			lo, hi := p.split(max(r.First, p.start)), p.split(r.Last+1)
+			for i := lo; i < hi; i++ {
+				p.decide(&p.entries[i], r.Type, rule)
+			}
+		}
+	}
+	p.settle()
+	return codeNone
+}
+
+func (p *partition) decide(e *entry, t acks.Type, rule ackRule) {
+	switch t {
+	case acks.Renew:
+		e.deadline = rule.deadline
+	case acks.Release:
+		p.giveBack(e)
+	case acks.Accept:
+		e.end(Acknowledged)
+	case acks.Reject, acks.Gap:
+		e.end(Archived)
+	}
+}
+
+// end puts the entry into a terminal state, which is persisted.
+func (e *entry) end(s State) {
+	*e = entry{first: e.first, last: e.last, state: s, count: e.count, persisted: e.count}
+}
+
+// stage moves records into a transaction, all batches or none. The same staging
+// again, by the same producer at the same epoch, changes nothing and succeeds,
+// so that a request whose answer was lost can be repeated.
+func (p *partition) stage(owner string, producerID int64, epoch int16, batches []acks.AcknowledgementBatch) int16 {
+	for _, b := range batches {
+		code, skip := p.reachable(b)
+		if code != codeNone {
+			return code
+		}
+		if skip {
+			continue
+		}
+		for r := range b.Runs() {
+			target, ok := stagedTarget(r.Type)
+			if !ok {
+				return codeInvalidRequest
+			}
+			if r.Last < p.start {
+				continue
+			}
+			for _, e := range p.cover(max(r.First, p.start), r.Last) {
+				again := e.state == TxPending && e.producerID == producerID && e.producerEpoch == epoch && e.target == target
+				if e.owner != owner || (e.state != Acquired && !again) {
+					p.settle()
+					return codeInvalidRecordState
+				}
+			}
+		}
+	}
+	for _, b := range batches {
+		for r := range b.Runs() {
+			if r.Last < p.start {
+				continue
+			}
+			target, _ := stagedTarget(r.Type)
+			lo, hi := p.split(max(r.First, p.start)), p.split(r.Last+1)
+			for i := lo; i < hi; i++ {
+				e := &p.entries[i]
+				e.state, e.deadline, e.persisted = TxPending, time.Time{}, e.count
+				e.producerID, e.producerEpoch, e.target = producerID, epoch, target
+			}
+		}
+	}
+	p.settle()
+	return codeNone
+}
+
+// stagedTarget is the state a staged type becomes on commit; types that cannot
+// be staged have none. The draft's newest branch also stages gaps.
+func stagedTarget(t acks.Type) (State, bool) {
+	switch t {
+	case acks.Accept:
+		return Acknowledged, true
+	case acks.Reject, acks.Gap:
+		return Archived, true
+	}
+	return Available, false
+}
+
+// outcome resolves what the producer staged below the marker's epoch (TV2 bumps
+// the epoch when a transaction ends). A repeated marker finds nothing. An abort
+// keeps the delivery count and does not look at the limit.
+func (p *partition) outcome(producerID int64, markerEpoch int16, commit bool) (resolved int64) {
+	for i := range p.entries {
+		e := &p.entries[i]
+		if e.state != TxPending || e.producerID != producerID || e.producerEpoch >= markerEpoch {
+			continue
+		}
+		resolved += e.offsets()
+		if commit {
+			e.end(e.target)
+		} else {
+			*e = entry{first: e.first, last: e.last, state: Available, count: e.count, persisted: e.count}
+		}
+	}
+	if resolved > 0 {
+		p.settle()
+	}
+	return resolved
+}

@@ -1,0 +1,331 @@
+package share
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Engine is all share groups of the cluster: the group coordinator's side and
+// the partition leaders' side, told apart by the node a request came to. Safe
+// for concurrent use. Its state has one lock, which is never held over a call
+// of Log or Txns.
+type Engine struct {
+	cfg Config
+
+	mu       sync.Mutex
+	groups   map[string]*group
+	parts    map[partKey]*partition
+	sessions map[sessionKey]*session
+	wake     chan struct{} // closed and replaced when something may have become available
+	timer    *time.Timer   // fires at the earliest lock's end
+	timerAt  time.Time
+	closed   bool
+}
+
+type partKey struct {
+	group string
+	topic [16]byte
+	part  int32
+}
+
+// New makes an Engine without groups.
+func New(cfg Config) *Engine {
+	e := &Engine{
+		cfg:      cfg.withDefaults(),
+		groups:   make(map[string]*group),
+		parts:    make(map[partKey]*partition),
+		sessions: make(map[sessionKey]*session),
+		wake:     make(chan struct{}),
+	}
+	return e
+}
+
+// Close stops all timers and wakes whoever is parked.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	for _, g := range e.groups {
+		for _, m := range g.members {
+			m.timer.Stop()
+		}
+		if g.assignTimer != nil {
+			g.assignTimer.Stop()
+		}
+	}
+	e.broadcast()
+}
+
+// Handle answers requests of keys 76 to 79 and 90 to 92. A ShareFetch may wait
+// for as long as it asks for, or until ctx ends.
+func (e *Engine) Handle(ctx context.Context, c Conn, req kmsg.Request) kmsg.Response {
+	switch req := req.(type) {
+	case *kmsg.ShareGroupHeartbeatRequest:
+		return e.heartbeat(c, req)
+	case *kmsg.ShareGroupDescribeRequest:
+		return e.describe(c, req)
+	case *kmsg.ShareFetchRequest:
+		return e.fetch(ctx, c, req)
+	case *kmsg.ShareAcknowledgeRequest:
+		return e.acknowledge(ctx, c, req)
+	case *kmsg.DescribeShareGroupOffsetsRequest:
+		return e.describeOffsets(ctx, c, req)
+	case *kmsg.AlterShareGroupOffsetsRequest:
+		return e.alterOffsets(c, req)
+	case *kmsg.DeleteShareGroupOffsetsRequest:
+		return e.deleteOffsets(c, req)
+	}
+	return nil
+}
+
+// broadcast wakes parked fetches; e.mu is held.
+func (e *Engine) broadcast() {
+	close(e.wake)
+	e.wake = make(chan struct{})
+}
+
+// Appended says that a log grew or its last stable offset moved.
+func (e *Engine) Appended() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broadcast()
+}
+
+// LeaderChanged says that a partition has a new leader: what was acquired is
+// available again with the last persisted delivery count, what was staged
+// stays staged.
+func (e *Engine) LeaderChanged(topic [16]byte, part int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for k, p := range e.parts {
+		if k.topic == topic && k.part == part {
+			p.leaderMoved()
+		}
+	}
+	e.broadcast()
+}
+
+// Outcome applies a transaction marker: whatever the producer staged below
+// markerEpoch is committed or given back. It returns how many offsets.
+func (e *Engine) Outcome(producerID int64, markerEpoch int16, commit bool) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := int64(0)
+	for _, p := range e.parts {
+		n += p.outcome(producerID, markerEpoch, commit)
+	}
+	if n > 0 {
+		e.broadcast()
+	}
+	return n
+}
+
+// arm makes sure that the lock timer fires at the deadline or earlier; firing
+// early costs a look. e.mu is held.
+func (e *Engine) arm(deadline time.Time) {
+	if e.closed || (!e.timerAt.IsZero() && !deadline.Before(e.timerAt)) {
+		return
+	}
+	e.timerAt = deadline
+	if e.timer == nil {
+		e.timer = time.AfterFunc(time.Until(deadline), e.expireLocks)
+		return
+	}
+	e.timer.Reset(time.Until(deadline))
+}
+
+func (e *Engine) expireLocks() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.timerAt = time.Time{}
+	if e.closed {
+		return
+	}
+	now, changed := time.Now(), false
+	var next time.Time
+	for k, p := range e.parts {
+		e.partition(k)
+		changed = p.expire(now) || changed
+		if at := p.earliest(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if changed {
+		e.broadcast()
+	}
+	if !next.IsZero() {
+		e.arm(next)
+	}
+}
+
+// partition gives a loaded share partition with the group's present limits;
+// e.mu is held.
+func (e *Engine) partition(k partKey) *partition {
+	p := e.parts[k]
+	if p != nil {
+		cfg := e.group(k.group).config
+		p.setLimits(limits{delivery: cfg.limit, locks: cfg.locks})
+	}
+	return p
+}
+
+// group gives the group, made at first sight; e.mu is held.
+func (e *Engine) group(name string) *group {
+	g := e.groups[name]
+	if g == nil {
+		g = &group{name: name, members: make(map[string]*member), config: e.cfg.groupDefaults()}
+		if set, ok := e.cfg.GroupConfigs[name]; ok {
+			if cfg, err := g.config.with(e.cfg, maps.Clone(set)); err == nil {
+				g.config = cfg
+			} else {
+				e.cfg.Logger.Error("group config ignored", "group", name, "err", err)
+			}
+		}
+		e.groups[name] = g
+	}
+	return g
+}
+
+// SetGroupConfig changes group configs; a nil value puts one back to its
+// default. All or nothing; the error says what Kafka calls INVALID_CONFIG.
+func (e *Engine) SetGroupConfig(name string, kv map[string]*string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := e.group(name)
+	set := maps.Clone(g.config.set)
+	for k, v := range kv {
+		if v == nil {
+			delete(set, k)
+		} else {
+			set[k] = *v
+		}
+	}
+	cfg, err := g.config.with(e.cfg, set)
+	if err != nil {
+		return err
+	}
+	g.config = cfg
+	return nil
+}
+
+// GroupConfig gives the effective configs of a group.
+func (e *Engine) GroupConfig(name string) map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.groups[name]; g != nil {
+		return g.config.all()
+	}
+	g := group{config: e.cfg.groupDefaults()}
+	if cfg, err := g.config.with(e.cfg, e.cfg.GroupConfigs[name]); err == nil {
+		g.config = cfg
+	}
+	return g.config.all()
+}
+
+// Groups lists the groups that ever had a member, with whether they have one.
+func (e *Engine) Groups() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := make(map[string]bool)
+	for name, g := range e.groups {
+		if g.epoch > 0 {
+			out[name] = len(g.members) > 0
+		}
+	}
+	return out
+}
+
+// DeleteGroup removes an empty group with its offsets and gives a Kafka code.
+func (e *Engine) DeleteGroup(name string) int16 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := e.groups[name]
+	if g == nil || g.epoch == 0 {
+		return codeGroupIDNotFound
+	}
+	if len(g.members) > 0 || e.pending(name) {
+		return codeNonEmptyGroup
+	}
+	delete(e.groups, name)
+	maps.DeleteFunc(e.parts, func(k partKey, _ *partition) bool { return k.group == name })
+	return codeNone
+}
+
+// pending tells whether the group has staged records; e.mu is held.
+func (e *Engine) pending(group string) bool {
+	for k, p := range e.parts {
+		if k.group == group && slices.ContainsFunc(p.entries, func(x entry) bool { return x.state == TxPending }) {
+			return true
+		}
+	}
+	return false
+}
+
+// PartitionState is a share partition as it is, for audits.
+type PartitionState struct {
+	Topic                                  [16]byte
+	Partition                              int32
+	Start, End                             int64 // SPSO and SPEO + 1
+	Available, Acquired, Pending, Terminal int64 // offsets in the window
+	ArchivedAtLimit                        int64 // offsets archived by the delivery limit, ever
+	MaxDeliveries                          int16 // in the window
+}
+
+// PartitionStates gives all loaded share partitions of a group, ordered.
+func (e *Engine) PartitionStates(group string) []PartitionState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []PartitionState
+	for k, p := range e.parts {
+		if k.group != group {
+			continue
+		}
+		s := PartitionState{Topic: k.topic, Partition: k.part, Start: p.start, End: p.end, ArchivedAtLimit: p.archivedAtLimit}
+		for _, x := range p.entries {
+			s.MaxDeliveries = max(s.MaxDeliveries, x.count)
+			switch x.state {
+			case Available:
+				s.Available += x.offsets()
+			case Acquired:
+				s.Acquired += x.offsets()
+			case TxPending:
+				s.Pending += x.offsets()
+			case Acknowledged, Archived:
+				s.Terminal += x.offsets()
+			}
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b PartitionState) int {
+		if c := slices.Compare(a.Topic[:], b.Topic[:]); c != 0 {
+			return c
+		}
+		return int(a.Partition - b.Partition)
+	})
+	return out
+}
+
+// StateOf tells the state, owner and delivery count of one offset; ok is false
+// where the offset lies outside the window.
+func (e *Engine) StateOf(group string, topic [16]byte, part int32, offset int64) (state State, owner string, count int16, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.parts[partKey{group, topic, part}]
+	if p == nil {
+		return 0, "", 0, false
+	}
+	for _, x := range p.entries {
+		if x.first <= offset && offset <= x.last {
+			return x.state, x.owner, x.count, true
+		}
+	}
+	return 0, "", 0, false
+}

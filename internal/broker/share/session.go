@@ -1,0 +1,180 @@
+package share
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// sessionKey names a share session: one per member and broker (KIP-932).
+type sessionKey struct {
+	group, member string
+	node          int32
+}
+
+// session belongs to the connection that opened it.
+type session struct {
+	conn  uint64
+	epoch int32 // that the next request must carry
+	parts []topicPart
+	turn  int // rotates who is served first
+}
+
+type topicPart struct {
+	topic [16]byte
+	part  int32
+}
+
+func (s *session) add(tp topicPart) {
+	for _, x := range s.parts {
+		if x == tp {
+			return
+		}
+	}
+	s.parts = append(s.parts, tp)
+}
+
+func (s *session) forget(tp topicPart) {
+	for i, x := range s.parts {
+		if x == tp {
+			s.parts = append(s.parts[:i], s.parts[i+1:]...)
+			return
+		}
+	}
+}
+
+const finalEpoch = -1
+
+// nextEpoch is the epoch after e; it wraps to 1, since 0 opens a session.
+func nextEpoch(e int32) int32 {
+	if e == 1<<31-1 {
+		return 1
+	}
+	return e + 1
+}
+
+// enter checks the epoch of a request on an existing session and moves it on
+// before anything else is done; e.mu is held.
+func (e *Engine) enter(k sessionKey, epoch int32) (*session, int16) {
+	s := e.sessions[k]
+	switch {
+	case s == nil:
+		return nil, codeShareSessionNotFound
+	case epoch == finalEpoch:
+		return s, codeNone
+	case epoch != s.epoch:
+		return nil, codeInvalidShareSessionEpoch
+	}
+	s.epoch = nextEpoch(s.epoch)
+	return s, codeNone
+}
+
+// open makes or replaces a session. What the member had acquired stays
+// acquired; e.mu is held.
+func (e *Engine) open(k sessionKey, conn uint64) (*session, int16) {
+	if e.sessions[k] == nil {
+		n := 0
+		for x := range e.sessions {
+			if x.node == k.node {
+				n++
+			}
+		}
+		if n >= e.cfg.MaxSessions {
+			return nil, codeShareSessionLimitReached
+		}
+	}
+	s := &session{conn: conn, epoch: 1}
+	e.sessions[k] = s
+	return s, codeNone
+}
+
+// closeSession drops a session and gives back what its member has acquired on
+// that broker. leads tells which partitions the broker leads; e.mu is held.
+func (e *Engine) closeSession(k sessionKey, leads func(topicPart) bool) {
+	delete(e.sessions, k)
+	changed := false
+	for pk := range e.parts {
+		if pk.group == k.group && leads(topicPart{pk.topic, pk.part}) {
+			changed = e.partition(pk).release(k.member) || changed
+		}
+	}
+	if changed {
+		e.broadcast()
+	}
+}
+
+// leads asks Log, before e.mu is taken, which partitions a node leads.
+func (e *Engine) leads(node int32) func(topicPart) bool {
+	e.mu.Lock()
+	all := make(map[topicPart]bool)
+	for pk := range e.parts {
+		all[topicPart{pk.topic, pk.part}] = false
+	}
+	e.mu.Unlock()
+	for tp := range all {
+		if t, ok := e.cfg.Log.Topic(tp.topic); ok {
+			leader, _ := e.cfg.Log.Leader(t.Name, tp.part)
+			all[tp] = leader == node
+		}
+	}
+	return func(tp topicPart) bool { return all[tp] }
+}
+
+// ConnClosed says that a client connection is gone: its sessions end and what
+// their members had acquired there is given back.
+func (e *Engine) ConnClosed(node int32, id uint64) {
+	var mine []sessionKey
+	e.mu.Lock()
+	for k, s := range e.sessions {
+		if s.conn == id && k.node == node {
+			mine = append(mine, k)
+		}
+	}
+	e.mu.Unlock()
+	if len(mine) == 0 {
+		return
+	}
+	leads := e.leads(node)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, k := range mine {
+		if s := e.sessions[k]; s != nil && s.conn == id {
+			e.closeSession(k, leads)
+		}
+	}
+}
+
+// placed is what is known of a partition when a request for it is answered.
+type placed struct {
+	topicPart
+	name          string
+	code          int16 // why it cannot be served
+	leader, epoch int32 // with NOT_LEADER_OR_FOLLOWER
+}
+
+// place finds the topic and leader of a partition; it asks Log, so e.mu is not
+// held.
+func (e *Engine) place(node int32, tp topicPart) placed {
+	p := placed{topicPart: tp, leader: -1, epoch: -1}
+	t, ok := e.cfg.Log.Topic(tp.topic)
+	if !ok {
+		p.code = codeUnknownTopicID
+		return p
+	}
+	p.name = t.Name
+	if tp.part < 0 || tp.part >= t.Partitions {
+		p.code = codeUnknownTopicOrPartition
+		return p
+	}
+	leader, epoch := e.cfg.Log.Leader(t.Name, tp.part)
+	if leader != node {
+		p.code, p.leader, p.epoch = codeNotLeaderOrFollower, leader, epoch
+	}
+	return p
+}
+
+// endpoint names the node that leads, for the answer's hints.
+func (e *Engine) endpoint(node int32) (kmsg.ShareFetchResponseNodeEndpoint, bool) {
+	out := kmsg.NewShareFetchResponseNodeEndpoint()
+	host, port, rack, ok := e.cfg.Log.Node(node)
+	out.NodeID, out.Host, out.Port, out.Rack = node, host, port, rack
+	return out, ok
+}
