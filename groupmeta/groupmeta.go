@@ -3,14 +3,21 @@
 package groupmeta
 
 import (
+	"bytes"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// MaxMemberID is the longest member id a broker takes, in characters (KIP-932).
+// MaxMemberID is the longest member id a broker takes, in UTF-16 code units:
+// what Java counts as characters (KIP-932).
 const MaxMemberID = 36
+
+// maxGroupID is what Kafka's strings hold, in bytes.
+const maxGroupID = math.MaxInt16
 
 // ShareGroupMetadata is who acknowledges: an immutable snapshot of one share
 // group member. Comparable with ==; safe for concurrent use.
@@ -32,20 +39,29 @@ func (*Error) Usage() bool { return true }
 // from shareconsumer.Consumer.ShareGroupMetadata. Errors are *Error.
 func New(groupID, memberID string, memberEpoch int32) (ShareGroupMetadata, error) {
 	switch {
-	case groupID == "":
-		return ShareGroupMetadata{}, &Error{"GroupID", "empty"}
+	case strings.TrimSpace(groupID) == "": // as a broker judges it
+		return ShareGroupMetadata{}, &Error{"GroupID", "blank"}
+	case len(groupID) > maxGroupID:
+		return ShareGroupMetadata{}, &Error{"GroupID", fmt.Sprintf("longer than %d bytes", maxGroupID)}
 	case !utf8.ValidString(groupID):
 		return ShareGroupMetadata{}, &Error{"GroupID", "not UTF-8"}
 	case memberID == "":
 		return ShareGroupMetadata{}, &Error{"MemberID", "empty"}
 	case !utf8.ValidString(memberID):
 		return ShareGroupMetadata{}, &Error{"MemberID", "not UTF-8"}
-	case utf8.RuneCountInString(memberID) > MaxMemberID:
+	case javaLength(memberID) > MaxMemberID:
 		return ShareGroupMetadata{}, &Error{"MemberID", fmt.Sprintf("longer than %d characters", MaxMemberID)}
 	case memberEpoch < 0:
 		return ShareGroupMetadata{}, &Error{"MemberEpoch", "negative: the member has left or was fenced"}
 	}
 	return ShareGroupMetadata{groupID, memberID, memberEpoch}, nil
+}
+
+func javaLength(s string) (n int) {
+	for _, r := range s {
+		n += utf16.RuneLen(r)
+	}
+	return n
 }
 
 // GroupID is the share group.
@@ -68,21 +84,22 @@ func (m ShareGroupMetadata) String() string {
 	return fmt.Sprintf("%s/%s@%d", m.groupID, m.memberID, m.memberEpoch)
 }
 
-// version starts the text form; the fields behind it are quoted, so that any
-// id comes back as it was.
+// version starts the text form; the ids behind it are quoted, so that any id
+// comes back as it was.
 const version = "v1"
 
-// MarshalText gives a versioned text that UnmarshalText reads. The zero value
-// gives empty text.
+// MarshalText gives a versioned line of ASCII that UnmarshalText reads: v1, the
+// member epoch, the quoted group id, the quoted member id. The zero value gives
+// empty text. The error is always nil.
 func (m ShareGroupMetadata) MarshalText() ([]byte, error) {
 	if m.IsZero() {
 		return nil, nil
 	}
-	return fmt.Appendf(nil, "%s %d %q %q", version, m.memberEpoch, m.groupID, m.memberID), nil
+	return fmt.Appendf(nil, "%s %d %+q %+q", version, m.memberEpoch, m.groupID, m.memberID), nil
 }
 
-// UnmarshalText reads what MarshalText wrote. Errors are *Error; m is then
-// unchanged.
+// UnmarshalText reads what MarshalText wrote, and nothing else. Errors are
+// *Error; m is then unchanged.
 func (m *ShareGroupMetadata) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*m = ShareGroupMetadata{}
@@ -97,26 +114,27 @@ func (m *ShareGroupMetadata) UnmarshalText(text []byte) error {
 	if err != nil {
 		return &Error{"MemberEpoch", "not a 32-bit number"}
 	}
-	group, rest, err := quoted(rest)
+	group, rest, err := unquotePrefix(rest)
 	if err != nil {
 		return &Error{"GroupID", "not a quoted text"}
 	}
-	member, rest, err := quoted(strings.TrimPrefix(rest, " "))
+	member, _, err := unquotePrefix(strings.TrimPrefix(rest, " "))
 	if err != nil {
 		return &Error{"MemberID", "not a quoted text"}
-	}
-	if rest != "" {
-		return &Error{"text", "something follows the member id"}
 	}
 	read, err := New(group, member, int32(epoch))
 	if err != nil {
 		return err
 	}
+	// One identity has one text: what was read another way was not written by us.
+	if again, _ := read.MarshalText(); !bytes.Equal(again, text) {
+		return &Error{"text", "not as MarshalText writes it"}
+	}
 	*m = read
 	return nil
 }
 
-func quoted(s string) (value, rest string, err error) {
+func unquotePrefix(s string) (value, rest string, err error) {
 	q, err := strconv.QuotedPrefix(s)
 	if err != nil {
 		return "", "", err
