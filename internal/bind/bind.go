@@ -27,6 +27,10 @@ type Handle interface {
 	// a verdict was late. After an error the only way on is Settle.
 	Freeze(ctx context.Context) (Frozen, error)
 
+	// Check says, right before the transaction is ended, whether a verdict came
+	// too late to be part of it; the transaction must then abort.
+	Check() error
+
 	// Settle tells the proven outcome, or Unknown; after Unknown it is called
 	// once more with the proven one. It does not block on I/O.
 	Settle(Settlement)

@@ -99,22 +99,30 @@ func (r *reader) uvarint(what string) uint32 {
 	return uint32(v)
 }
 
-// array gives the length of a compact array that may not be null.
-func (r *reader) array(minElement int, what string) int {
+// array reads a compact array that may not be null.
+func array[E any](r *reader, minElement int, what string, element func() E) []E {
 	n := r.uvarint(what)
 	if r.err != nil {
-		return 0
+		return nil
 	}
 	if n == 0 {
 		r.fail("%s is null", what)
-		return 0
+		return nil
 	}
 	n--
 	if uint64(n)*uint64(minElement) > uint64(len(r.src)) {
 		r.fail("%s claims %d elements, %d bytes left", what, n, len(r.src))
-		return 0
+		return nil
 	}
-	return int(n)
+	out := make([]E, 0, n)
+	for range n {
+		e := element()
+		if r.err != nil {
+			return nil
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 func (r *reader) nullableString(what string) *string {
@@ -176,14 +184,14 @@ func (r *Request) ReadFrom(src []byte) error {
 	out.ProducerEpoch = in.int16("ProducerEpoch")
 	out.MemberID = in.string("MemberId")
 	out.MemberEpoch = in.int32("MemberEpoch")
-	for n := in.array(minTopic, "Topics"); n > 0 && in.err == nil; n-- {
+	out.Topics = array(&in, minTopic, "Topics", func() RequestTopic {
 		t := RequestTopic{TopicID: in.uuid("TopicId")}
-		for n := in.array(minRequestPartition, "Partitions"); n > 0 && in.err == nil; n-- {
-			t.Partitions = append(t.Partitions, in.requestPartition(r.Profile))
-		}
+		t.Partitions = array(&in, minRequestPartition, "Partitions", func() RequestPartition {
+			return in.requestPartition(r.Profile)
+		})
 		in.tags(nil)
-		out.Topics = append(out.Topics, t)
-	}
+		return t
+	})
 	in.tags(nil)
 	if err := in.end(); err != nil {
 		return err
@@ -194,19 +202,18 @@ func (r *Request) ReadFrom(src []byte) error {
 
 func (r *reader) requestPartition(profile Profile) RequestPartition {
 	p := RequestPartition{Partition: r.int32("PartitionIndex")}
-	for n := r.array(minBatch, "AcknowledgementBatches"); n > 0 && r.err == nil; n-- {
+	p.Batches = array(r, minBatch, "AcknowledgementBatches", func() acks.AcknowledgementBatch {
 		b := acks.AcknowledgementBatch{FirstOffset: r.int64("FirstOffset"), LastOffset: r.int64("LastOffset")}
 		if profile == KIP93 {
 			b.Types = []acks.Type{acks.Type(r.int8("AcknowledgeType"))}
 		} else {
-			b.Types = make([]acks.Type, r.array(minType, "AcknowledgeTypes"))
-			for i := range b.Types {
-				b.Types[i] = acks.Type(r.int8("AcknowledgeTypes"))
-			}
+			b.Types = array(r, minType, "AcknowledgeTypes", func() acks.Type {
+				return acks.Type(r.int8("AcknowledgeTypes"))
+			})
 		}
 		r.tags(nil)
-		p.Batches = append(p.Batches, b)
-	}
+		return b
+	})
 	r.tags(nil)
 	return p
 }
@@ -217,30 +224,34 @@ func (r *Response) ReadFrom(src []byte) error {
 	out := Response{Profile: r.Profile, Version: r.Version}
 	out.ThrottleMillis = in.int32("ThrottleTimeMs")
 	out.ErrorCode = in.int16("ErrorCode")
-	for n := in.array(minTopic, "Responses"); n > 0 && in.err == nil; n-- {
+	out.Topics = array(&in, minTopic, "Responses", func() ResponseTopic {
 		t := ResponseTopic{TopicID: in.uuid("TopicId")}
-		for n := in.array(minResponsePartition, "Partitions"); n > 0 && in.err == nil; n-- {
-			p := ResponsePartition{
-				Partition:    in.int32("PartitionIndex"),
-				ErrorCode:    in.int16("ErrorCode"),
-				ErrorMessage: in.nullableString("ErrorMessage"),
-			}
-			in.tags(func(number uint32, value []byte) {
-				if r.Profile == KIP93 && number == 0 {
-					p.CurrentLeader = in.leader(value)
-				}
-			})
-			t.Partitions = append(t.Partitions, p)
-		}
+		t.Partitions = array(&in, minResponsePartition, "Partitions", func() ResponsePartition {
+			return in.responsePartition(r.Profile)
+		})
 		in.tags(nil)
-		out.Topics = append(out.Topics, t)
-	}
+		return t
+	})
 	in.tags(nil)
 	if err := in.end(); err != nil {
 		return err
 	}
 	*r = out
 	return nil
+}
+
+func (r *reader) responsePartition(profile Profile) ResponsePartition {
+	p := ResponsePartition{
+		Partition:    r.int32("PartitionIndex"),
+		ErrorCode:    r.int16("ErrorCode"),
+		ErrorMessage: r.nullableString("ErrorMessage"),
+	}
+	r.tags(func(number uint32, value []byte) {
+		if profile == KIP93 && number == 0 {
+			p.CurrentLeader = r.leader(value)
+		}
+	})
+	return p
 }
 
 // leader reads the tagged field in its own bytes and passes its error on.

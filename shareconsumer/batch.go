@@ -1,0 +1,318 @@
+package shareconsumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/internal/bind"
+)
+
+// Batch is what one Poll acquired; a record is in exactly one batch.
+//
+//	open --Begin, InTransaction--> held --Commit stages--> bound --ends--> settled
+//	  \--CommitSync, CommitAsync, Close, Forget---------------------------> settled
+//
+// A held, bound or settled batch refuses any second use with ErrStale, so its
+// records cannot be staged twice, rerun after an unknown outcome, or committed
+// plainly beside a transaction. After a proven abort, records that were not
+// staged are still held: the batch is open again, without verdicts, and
+// Records gives what is left. Safe for concurrent use.
+type Batch struct {
+	c *Consumer
+
+	// All of it belongs to c.mu.
+	records []*Record // what is still the batch's, in order of partition and offset
+	state   state
+	closed  bool          // Close was called while a transaction held it
+	keep    time.Time     // KeepLocked until; zero: not
+	renewal int           // renewals under way
+	quiet   chan struct{} // closed when renewal falls to 0 while freezing
+	late    []*Record     // decided after freezing
+	staged  map[partKey][]acks.AcknowledgementBatch
+	misused bool // closed with verdicts that no transaction took
+	taken   bool // a transaction held it once
+}
+
+// Records gives the records that the batch still has, in order of partition
+// and offset.
+func (b *Batch) Records() []*Record {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	return slices.Clone(b.records)
+}
+
+// Len is how many records the batch still has.
+func (b *Batch) Len() int {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	return len(b.records)
+}
+
+// ByPartition gives the records partition by partition.
+func (b *Batch) ByPartition() iter.Seq2[acks.TopicIDPartition, []*Record] {
+	rs := b.Records()
+	return func(yield func(acks.TopicIDPartition, []*Record) bool) {
+		for len(rs) > 0 {
+			tp := rs[0].tp()
+			n := 1
+			for n < len(rs) && rs[n].tp().Same(tp) {
+				n++
+			}
+			if !yield(tp, rs[:n:n]) {
+				return
+			}
+			rs = rs[n:]
+		}
+	}
+}
+
+// Deadline is the earliest acquisition deadline of the batch; zero if it has
+// no records.
+func (b *Batch) Deadline() time.Time {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	return earliest(b.records)
+}
+
+func earliest(rs []*Record) (at time.Time) {
+	for _, r := range rs {
+		if at.IsZero() || r.deadline.Before(at) {
+			at = r.deadline
+		}
+	}
+	return at
+}
+
+// AcceptRest accepts every record that has no verdict yet.
+func (b *Batch) AcceptRest() {
+	for _, r := range b.Records() {
+		if _, ok := r.Verdict(); !ok {
+			r.Accept()
+		}
+	}
+}
+
+// stale is the refusal of a second use.
+func (b *Batch) stale(op string, err error) error {
+	return &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, Group: b.c.group, Err: fmt.Errorf("%w: %w", sharetxn.ErrStale, err)}
+}
+
+// Split moves records into a batch of their own, e.g. to put a bad one alone
+// into the next transaction. ErrStale for a record of another batch, or if the
+// batch is not open.
+func (b *Batch) Split(rs ...*Record) (*Batch, error) {
+	c := b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := b.state.next(evPlain); err != nil {
+		return nil, b.stale("Split", err)
+	}
+	for _, r := range rs {
+		if r.batch != b || r.gone {
+			return nil, &sharetxn.Error{Op: "Split", Class: sharetxn.ClassUsage, Group: c.group, Err: recordsError(sharetxn.ErrStale, r)}
+		}
+	}
+	return b.split(rs), nil
+}
+
+// split moves records of b into a new open batch; c.mu is held.
+func (b *Batch) split(rs []*Record) *Batch {
+	out := &Batch{c: b.c, keep: b.keep}
+	for _, r := range rs {
+		r.batch = out
+	}
+	for _, r := range b.records {
+		if r.batch == out {
+			out.records = append(out.records, r)
+		}
+	}
+	b.records = slices.DeleteFunc(b.records, func(r *Record) bool { return r.batch == out })
+	b.c.batches[out] = struct{}{}
+	if len(b.records) == 0 {
+		b.settle()
+	}
+	return out
+}
+
+// settle ends the batch; c.mu is held.
+func (b *Batch) settle() {
+	b.state = settled
+	for _, r := range b.records {
+		b.c.forget(r)
+	}
+	b.records = nil
+	delete(b.c.batches, b)
+}
+
+// Renew extends every lock of the batch now. An open or held batch can be
+// renewed; what was lost meanwhile is named by a *RecordsError with ErrStale.
+func (b *Batch) Renew(ctx context.Context) error {
+	c := b.c
+	c.mu.Lock()
+	if b.state != open && b.state != held {
+		err := b.stale("Renew", fmt.Errorf("a %v batch is not renewed", b.state))
+		c.mu.Unlock()
+		return err
+	}
+	job := c.renew(b)
+	c.mu.Unlock()
+	return job.wait(ctx)
+}
+
+// KeepLocked renews the batch in the background until a transaction holds it
+// (which then renews it until staging), it is closed, or limit has passed.
+func (b *Batch) KeepLocked(limit time.Duration) {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	if b.state == open {
+		b.keep = time.Now().Add(limit)
+		b.c.wakeRenewer()
+	}
+}
+
+// AcknowledgementsForTransaction is the wire form of the verdicts so far, for
+// SendShareAcknowledgementsToTransaction or for another process. It changes
+// nothing: what is sent by hand from this process is matched to the batch by
+// the Cluster; what another process sends must be reported with Forget.
+// Releases are not part of it.
+func (b *Batch) AcknowledgementsForTransaction() (*acks.Set, error) {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	if b.state == settled {
+		return nil, b.stale("AcknowledgementsForTransaction", errors.New("the batch is settled"))
+	}
+	set := &acks.Set{}
+	for _, r := range b.records {
+		if r.verdict.Transactional() && r.lost == nil {
+			tp, o := r.Position()
+			if err := set.Add(tp, o, r.verdict); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return set, nil
+}
+
+// Forget drops the batch without acknowledging or releasing: its fate is
+// decided elsewhere. No effect on a batch that a transaction holds.
+func (b *Batch) Forget() {
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	if b.state == open {
+		b.settle()
+	}
+}
+
+// Bind is for the packages of this module.
+func (b *Batch) Bind() bind.Handle { return handle{b} }
+
+// CommitSync sends the verdicts as plain acknowledgements and waits for the
+// brokers' answers. Records without a verdict stay in the batch. Errors: one
+// *Error per partition or range that failed, joined; ErrMode in Transactional
+// mode unless all verdicts are Release, and then nothing was sent; class
+// unknown if an answer is missing: the records may or may not be
+// acknowledged, and come back if not.
+func (b *Batch) CommitSync(ctx context.Context) error {
+	job, err := b.commit("CommitSync", true)
+	if err != nil || job == nil {
+		return err
+	}
+	return job.wait(ctx)
+}
+
+// CommitAsync lets the verdicts ride on the next fetch, or sends them at once
+// where none is wanted. Results go to OnAcknowledged. Errors as for CommitSync
+// as far as they are known before sending.
+func (b *Batch) CommitAsync() error {
+	_, err := b.commit("CommitAsync", false)
+	return err
+}
+
+func (b *Batch) commit(op string, urgent bool) (*ackJob, error) {
+	c := b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, closedError(op, c.group)
+	}
+	if _, err := b.state.next(evPlain); err != nil {
+		return nil, b.stale(op, err)
+	}
+	var decided []*Record
+	for _, r := range b.records {
+		if r.verdict == acks.Gap {
+			continue
+		}
+		if c.cfg.mode == Transactional && r.verdict != acks.Release {
+			return nil, &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, Group: c.group, Err: fmt.Errorf("%w: %w", sharetxn.ErrMode, recordsError(errors.New("verdicts of a transactional consumer leave through a transaction"), r))}
+		}
+		decided = append(decided, r)
+	}
+	if len(decided) == 0 {
+		return nil, nil
+	}
+	job := c.plain(decided, urgent)
+	b.remove(decided)
+	return job, nil
+}
+
+// remove takes records out whose fate is sealed; c.mu is held.
+func (b *Batch) remove(rs []*Record) {
+	for _, r := range rs {
+		b.c.forget(r)
+	}
+	b.records = slices.DeleteFunc(b.records, func(r *Record) bool { return r.gone })
+	if len(b.records) == 0 {
+		b.settle()
+	}
+}
+
+// Close releases, in the background, whatever the batch still holds and no
+// transaction has bound: undecided records, and decided ones that were never
+// committed. A batch that a transaction holds is released when the transaction
+// gives it back. No-op afterwards: defer it. A record on its last delivery is
+// archived by the broker when it is released.
+func (b *Batch) Close() {
+	c := b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.closed = true
+	if b.state != open {
+		return
+	}
+	if c.cfg.mode == Transactional && !b.taken {
+		if r := firstDecided(b.records); r != nil {
+			c.misuses = append(c.misuses, recordsError(errNeverHeld, r))
+		}
+	}
+	b.release()
+}
+
+// release gives back all that is left and settles; c.mu is held.
+func (b *Batch) release() {
+	for _, r := range b.records {
+		r.verdict = acks.Release
+	}
+	if len(b.records) > 0 && !b.c.closed {
+		b.c.plain(b.records, false)
+	}
+	b.settle()
+}
+
+var errNeverHeld = errors.New("accepted or rejected, but no transaction ever held the batch: give it to Begin or InTransaction")
+
+// firstDecided finds an Accept or Reject.
+func firstDecided(rs []*Record) *Record {
+	for _, r := range rs {
+		if r.verdict.Transactional() {
+			return r
+		}
+	}
+	return nil
+}

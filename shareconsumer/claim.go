@@ -1,0 +1,91 @@
+package shareconsumer
+
+import (
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/internal/bind"
+)
+
+// partKey is a partition's identity.
+type partKey struct {
+	topic [16]byte
+	part  int32
+}
+
+func keyOf(tp acks.TopicIDPartition) partKey { return partKey{tp.TopicID, tp.Partition} }
+
+// Claim implements bind.Owner: the KIP's form names offsets, which are looked
+// up among the records that this member holds open.
+func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch) (bind.Handle, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, closedError("SendShareAcknowledgementsToTransaction", c.group)
+	}
+	if c.cfg.mode != Transactional {
+		return nil, &sharetxn.Error{Op: "SendShareAcknowledgementsToTransaction", Class: sharetxn.ClassUsage, Group: c.group, Err: sharetxn.ErrMode}
+	}
+	type claim struct {
+		r *Record
+		t acks.Type
+	}
+	var claims []claim
+	for tp, bs := range batches {
+		if err := acks.ValidateTransactional(tp, bs); err != nil {
+			return nil, err
+		}
+		mine := c.index[keyOf(tp)]
+		stale := &sharetxn.RecordsError{Topic: tp.Topic, Partition: tp.Partition, Err: sharetxn.ErrStale}
+		for _, b := range bs {
+			if n := b.Offsets(); n > int64(len(mine)) {
+				// more offsets than records held: name the first that is missing
+				// without walking a range that may be huge
+				for o := b.FirstOffset; ; o++ {
+					if r := mine[o]; r == nil || !r.claimable() {
+						stale.Offsets, stale.More = []int64{o}, int(min(n-1, 1<<30))
+						break
+					}
+				}
+				continue
+			}
+			for run := range b.Runs() {
+				for o := run.First; o <= run.Last; o++ {
+					r := mine[o]
+					switch {
+					case r != nil && r.claimable():
+						claims = append(claims, claim{r, run.Type})
+					case len(stale.Offsets) < maxNamed:
+						stale.Offsets = append(stale.Offsets, o)
+					default:
+						stale.More++
+					}
+				}
+			}
+		}
+		if len(stale.Offsets) > 0 {
+			return nil, &sharetxn.Error{Op: "SendShareAcknowledgementsToTransaction", Class: sharetxn.ClassAbortable, Group: c.group, Err: stale}
+		}
+	}
+	out := &Batch{c: c, state: held, taken: true}
+	from := make(map[*Batch][]*Record)
+	for _, cl := range claims {
+		from[cl.r.batch] = append(from[cl.r.batch], cl.r)
+		cl.r.verdict = cl.t
+	}
+	for b, rs := range from {
+		part := b.split(rs)
+		delete(c.batches, part)
+		for _, r := range part.records {
+			r.batch = out
+		}
+		out.records = append(out.records, part.records...)
+	}
+	c.batches[out] = struct{}{}
+	c.wakeRenewer()
+	return handle{out}, nil
+}
+
+// claimable: held by this member, not lost, and in no transaction; c.mu is held.
+func (r *Record) claimable() bool {
+	return !r.gone && r.lost == nil && r.batch.state == open && !r.batch.closed
+}

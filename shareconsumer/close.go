@@ -1,0 +1,75 @@
+package shareconsumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+)
+
+var errConsumerClosed = errors.New("the consumer was closed")
+
+// Close gives back what is held, leaves the group, and is bounded by
+// CloseTimeout. Acknowledgements of CommitAsync and releases still go out;
+// records without a verdict, and in Implicit mode those that no later Poll has
+// accepted, are released by the brokers. What a transaction has staged stays
+// with the transaction; one that holds a batch and has not staged it will
+// abort. Idempotent, safe to call from any goroutine; the error says that the
+// bound was reached, the brokers then release by their own timers.
+func (c *Consumer) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		started := c.started
+		c.mu.Unlock()
+		if started {
+			<-c.left
+		}
+		return nil
+	}
+	c.closed = true
+	c.lose(errConsumerClosed, func(*Record) bool { return true })
+	started := c.started
+	close(c.closing)
+	c.announce()
+	c.mu.Unlock()
+	var err error
+	if started {
+		deadline := time.NewTimer(c.cfg.closeTimeout)
+		defer deadline.Stop()
+		select {
+		case <-c.left:
+		case <-deadline.C:
+			err = &sharetxn.Error{Op: "Close", Class: sharetxn.ClassAbortable, Group: c.group, Err: context.DeadlineExceeded}
+		}
+		c.unlist()
+		c.cancel()
+	}
+	c.client.Close()
+	c.wg.Wait()
+	return err
+}
+
+// depart waits for the sessions to close, then leaves the group.
+func (c *Consumer) depart(ctx context.Context) {
+	c.mu.Lock()
+	sessions := make([]*session, 0, len(c.sessions))
+	for _, s := range c.sessions {
+		sessions = append(sessions, s)
+	}
+	epoch := c.epoch
+	c.mu.Unlock()
+	for _, s := range sessions {
+		s.signal()
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if epoch > 0 {
+		if err := c.leave(ctx); err != nil && ctx.Err() == nil {
+			c.core.Logger().Warn("sharetxn: leaving the group failed; it will notice by itself", "group", c.group, "err", err)
+		}
+	}
+}

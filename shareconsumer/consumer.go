@@ -1,0 +1,390 @@
+package shareconsumer
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/groupmeta"
+	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Consumer is one member of a share group. Safe for concurrent use: each Poll
+// gives records of its own, so several transactions may be under way from one
+// member. In Implicit mode only one goroutine may poll.
+type Consumer struct {
+	cfg    config
+	core   *core.Cluster
+	group  string
+	id     string // member id, for life
+	client *kgo.Client
+
+	startOnce sync.Once
+	cancel    context.CancelFunc // ends all goroutines
+	unlist    func()             // from the cluster's registry
+	wg        sync.WaitGroup
+	beat      chan struct{} // heartbeat now
+	refresh   chan struct{} // metadata now
+	renewer   chan struct{} // look at the locks now
+	closing   chan struct{} // closed by Close
+	left      chan struct{} // closed when the sessions are closed and the group is left
+
+	// mu guards everything below, and every batch and record of this consumer.
+	// It is never held over I/O or a callback.
+	mu       sync.Mutex
+	closed   bool
+	started  bool
+	epoch    int32 // member epoch
+	lock     time.Duration
+	noRenew  bool // the group or broker does not renew
+	fatal    error
+	surfaced []error       // told by the next polls, once each
+	misuses  []error       // likewise
+	arrived  chan struct{} // closed and replaced when records or an error arrive
+	polling  int           // polls that wait
+
+	spawn    func(*session)     // starts a session's goroutine
+	told     map[string][]int32 // assignment that OnAssigned saw last
+	assigned map[partKey]struct{}
+	topics   map[[16]byte]string
+	leaders  map[partKey]leader
+	sessions map[int32]*session
+
+	batches map[*Batch]struct{} // that are not settled
+	index   map[partKey]map[int64]*Record
+}
+
+// New checks; it joins the group at the first Poll. Errors are of class usage,
+// or fatal with ErrClosed for a closed cluster.
+func New(cl *sharetxn.Cluster, group string, opts ...Opt) (*Consumer, error) {
+	if cl == nil {
+		return nil, usage("New", "cluster: nil")
+	}
+	if group == "" {
+		return nil, usage("New", "group: empty")
+	}
+	cfg := defaults()
+	for _, o := range opts {
+		o.apply(&cfg)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	co := core.Of(cl)
+	client, err := co.NewClient(kgo.ConnIdleTimeout(connIdle))
+	if err != nil {
+		if errors.Is(err, core.ErrClosed) {
+			return nil, closedError("New", group)
+		}
+		return nil, usage("New", "%w", err)
+	}
+	return &Consumer{
+		cfg: cfg, core: co, group: group, id: newMemberID(), client: client,
+		beat: make(chan struct{}, 1), refresh: make(chan struct{}, 1), renewer: make(chan struct{}, 1),
+		closing: make(chan struct{}), left: make(chan struct{}), arrived: make(chan struct{}),
+		lock:     30 * time.Second,
+		assigned: make(map[partKey]struct{}), topics: make(map[[16]byte]string), leaders: make(map[partKey]leader),
+		sessions: make(map[int32]*session), batches: make(map[*Batch]struct{}), index: make(map[partKey]map[int64]*Record),
+	}, nil
+}
+
+// connIdle is above the longest time that records may be held (the lock's
+// upper bound is an hour at most by any broker's settings): the broker drops a
+// member's session, and what it acquired, with the connection.
+const connIdle = time.Hour
+
+// newMemberID is a UUID in the text form of Java's clients.
+func newMemberID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// ShareGroupMetadata is the member as it is now; zero before it has joined.
+func (c *Consumer) ShareGroupMetadata() groupmeta.ShareGroupMetadata {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.member()
+}
+
+// member is ShareGroupMetadata with c.mu held.
+func (c *Consumer) member() groupmeta.ShareGroupMetadata {
+	if c.epoch <= 0 {
+		return groupmeta.ShareGroupMetadata{}
+	}
+	m, err := groupmeta.New(c.group, c.id, c.epoch)
+	if err != nil { // group and id were checked, the epoch is positive
+		return groupmeta.ShareGroupMetadata{}
+	}
+	return m
+}
+
+// start joins the group, once.
+func (c *Consumer) start() {
+	c.startOnce.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			cancel()
+			return
+		}
+		c.started, c.cancel = true, cancel
+		c.spawn = func(s *session) { go s.run(ctx) }
+		c.unlist = c.core.Register(c.group, c.id, c)
+		c.wg.Add(3)
+		c.mu.Unlock()
+		go c.membership(ctx)
+		go c.routing(ctx)
+		go c.renewing(ctx)
+	})
+}
+
+// Poll waits for at least one record, at most until ctx ends; its error is
+// then returned, with a nil batch. It never acknowledges, except in Implicit
+// mode, where it accepts what earlier batches left without a verdict.
+//
+// In Transactional mode it fails, with class usage and naming records, while an
+// earlier batch carries accepted or rejected records that no transaction ever
+// held: those outputs may have been committed with the acknowledgements
+// forgotten. Other errors: what the group coordinator refuses for good (class
+// fatal), authorization of a topic (abortable, told once), ErrClosed.
+func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
+	c.start()
+	if err := c.beforePoll(); err != nil {
+		return nil, err
+	}
+	waiting := false
+	defer func() {
+		if waiting {
+			c.mu.Lock()
+			c.polling--
+			c.mu.Unlock()
+		}
+	}()
+	for {
+		c.mu.Lock()
+		b, err := c.take()
+		arrived := c.arrived
+		if b == nil && err == nil && !waiting {
+			waiting = true
+			c.polling++
+			c.wakeSessions()
+		}
+		c.mu.Unlock()
+		if b != nil || err != nil {
+			return b, err
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// beforePoll deals with what earlier polls gave.
+func (c *Consumer) beforePoll() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.cfg.mode {
+	case Explicit:
+	case Implicit:
+		for b := range c.batches {
+			if b.state != open || b.closed {
+				continue
+			}
+			for _, r := range b.records {
+				if r.verdict == acks.Gap {
+					r.verdict = acks.Accept
+				}
+			}
+			if len(b.records) > 0 && !c.closed {
+				c.plain(b.records, false)
+			}
+			b.settle()
+		}
+	case Transactional:
+		for b := range c.batches {
+			if r := firstDecided(b.records); r != nil && b.state == open && !b.taken {
+				return misuseError(recordsError(errNeverHeld, r))
+			}
+		}
+		if len(c.misuses) > 0 {
+			err := c.misuses[0]
+			c.misuses = c.misuses[1:]
+			return misuseError(err)
+		}
+	}
+	return nil
+}
+
+func misuseError(err error) error { return usage("Poll", "%w", err) }
+
+// take makes a batch of what is buffered; nil if nothing is. c.mu is held.
+func (c *Consumer) take() (*Batch, error) {
+	if c.closed {
+		return nil, closedError("Poll", c.group)
+	}
+	if c.fatal != nil {
+		return nil, c.fatal
+	}
+	if len(c.surfaced) > 0 {
+		err := c.surfaced[0]
+		c.surfaced = c.surfaced[1:]
+		return nil, err
+	}
+	var rs, late []*Record
+	now := time.Now()
+	for _, s := range c.sessions {
+		n := 0
+		for _, r := range s.buffer {
+			if len(rs) == c.cfg.maxPollRecords {
+				break
+			}
+			n++
+			if r.deadline.Sub(now) < c.margin() {
+				late = append(late, r)
+			} else {
+				rs = append(rs, r)
+			}
+		}
+		s.buffer = slices.Clip(s.buffer[n:])
+	}
+	if len(late) > 0 { // their lock would not last: another delivery is better
+		b := c.newBatch(late)
+		b.release()
+		c.core.Logger().Warn("sharetxn: records released, their locks ran out before a poll", "group", c.group, "records", len(late))
+	}
+	if len(rs) == 0 {
+		return nil, nil
+	}
+	return c.newBatch(rs), nil
+}
+
+func (c *Consumer) newBatch(rs []*Record) *Batch {
+	slices.SortFunc(rs, func(a, b *Record) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	b := &Batch{c: c, records: rs}
+	for _, r := range rs {
+		r.batch = b
+	}
+	c.batches[b] = struct{}{}
+	return b
+}
+
+// margin is how much of the lock must be left to hand a record out.
+func (c *Consumer) margin() time.Duration {
+	if c.cfg.lockMargin > 0 {
+		return c.cfg.lockMargin
+	}
+	return min(c.lock/5, maxMargin)
+}
+
+// announce wakes polls; c.mu is held.
+func (c *Consumer) announce() {
+	close(c.arrived)
+	c.arrived = make(chan struct{})
+}
+
+func (c *Consumer) wakeSessions() {
+	for _, s := range c.sessions {
+		s.signal()
+	}
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// track and forget keep the index of records that this member holds; c.mu is
+// held.
+func (c *Consumer) track(r *Record) {
+	k := partKey{r.TopicID, r.Partition}
+	if c.index[k] == nil {
+		c.index[k] = make(map[int64]*Record)
+	}
+	c.index[k][r.Offset] = r
+}
+
+func (c *Consumer) forget(r *Record) {
+	r.gone = true
+	k := partKey{r.TopicID, r.Partition}
+	if c.index[k][r.Offset] == r {
+		delete(c.index[k], r.Offset)
+		if len(c.index[k]) == 0 {
+			delete(c.index, k)
+		}
+	}
+}
+
+// lose marks records as not ours any more, without anybody having decided
+// them: they come back to some member. Frozen ones are the transaction's: what
+// it staged survives, and what it did not the broker will refuse. c.mu is held.
+func (c *Consumer) lose(why error, which func(*Record) bool) {
+	for _, rs := range c.index {
+		for _, r := range rs {
+			if !which(r) || (r.batch != nil && r.batch.state == frozen) {
+				continue
+			}
+			r.lost = why
+		}
+	}
+	for _, s := range c.sessions {
+		s.buffer = slices.DeleteFunc(s.buffer, func(r *Record) bool {
+			if r.lost != nil {
+				c.forget(r)
+			}
+			return r.lost != nil
+		})
+	}
+}
+
+// misuse tells the hooks; c.mu is not held.
+func (c *Consumer) misuse(what, where string) {
+	for _, h := range c.core.Hooks() {
+		if h, ok := h.(sharetxn.HookMisuse); ok {
+			h.OnMisuse(sharetxn.Misuse{What: what, Where: where})
+		}
+	}
+}
+
+// Batches polls until ctx ends or the consumer is closed; the loop then ends
+// without an error. Before each poll it closes the batch before, so that what
+// was left undecided is given back at once. Errors of Poll are yielded; the
+// loop ends after a fatal one and goes on after others.
+func (c *Consumer) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		for {
+			b, err := c.Poll(ctx)
+			switch {
+			case ctx.Err() != nil && b == nil, errors.Is(err, sharetxn.ErrClosed):
+				return
+			case err != nil:
+				if !yield(nil, err) || sharetxn.IsFatal(err) {
+					return
+				}
+				continue
+			}
+			more := yield(b, nil)
+			b.Close()
+			if !more {
+				return
+			}
+		}
+	}
+}

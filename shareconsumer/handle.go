@@ -1,0 +1,192 @@
+package shareconsumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/internal/bind"
+)
+
+// handle is a batch as a transaction sees it.
+type handle struct{ b *Batch }
+
+var _ bind.Handle = handle{}
+
+func (h handle) Group() string { return h.b.c.group }
+func (h handle) Cluster() any  { return h.b.c.core }
+
+// Hold implements bind.Handle.
+func (h handle) Hold() error {
+	b := h.b
+	c := b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return closedError("Begin", c.group)
+	}
+	if c.cfg.mode != Transactional {
+		return &sharetxn.Error{Op: "Begin", Class: sharetxn.ClassUsage, Group: c.group, Err: fmt.Errorf("%w: the consumer's mode is %v, a transaction takes batches of a Transactional one", sharetxn.ErrMode, c.cfg.mode)}
+	}
+	to, err := b.state.next(evHold)
+	if err != nil || b.closed {
+		return b.stale("Begin", errors.Join(err, boolErr(b.closed, "the batch is closed")))
+	}
+	if lost := lostRecords(b.records); len(lost) > 0 {
+		return &sharetxn.Error{Op: "Begin", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(staleBecause(lost[0]), lost...)}
+	}
+	b.state, b.taken = to, true
+	c.wakeRenewer()
+	return nil
+}
+
+func boolErr(b bool, text string) error {
+	if b {
+		return errors.New(text)
+	}
+	return nil
+}
+
+func lostRecords(rs []*Record) (lost []*Record) {
+	for _, r := range rs {
+		if r.lost != nil {
+			lost = append(lost, r)
+		}
+	}
+	return lost
+}
+
+func staleBecause(r *Record) error { return fmt.Errorf("%w: %w", sharetxn.ErrStale, r.lost) }
+
+// Freeze implements bind.Handle.
+func (h handle) Freeze(ctx context.Context) (bind.Frozen, error) {
+	b := h.b
+	c := b.c
+	c.mu.Lock()
+	to, err := b.state.next(evFreeze)
+	if err != nil {
+		c.mu.Unlock()
+		return bind.Frozen{}, b.stale("Commit", err)
+	}
+	b.state = to // from here on no renewal begins and verdicts are late
+	var quiet chan struct{}
+	if b.renewal > 0 {
+		quiet = make(chan struct{})
+		b.quiet = quiet
+	}
+	c.mu.Unlock()
+	if quiet != nil {
+		select {
+		case <-quiet:
+		case <-ctx.Done():
+			return bind.Frozen{}, &sharetxn.Error{Op: "Commit", Class: sharetxn.ClassAbortable, Group: c.group, Err: fmt.Errorf("waiting for a renewal: %w", context.Cause(ctx))}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return b.freeze()
+}
+
+// freeze judges the verdicts; c.mu is held.
+func (b *Batch) freeze() (bind.Frozen, error) {
+	c := b.c
+	fail := func(err error, rs []*Record) (bind.Frozen, error) {
+		return bind.Frozen{}, &sharetxn.Error{Op: "Commit", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(err, rs...)}
+	}
+	if c.closed {
+		return bind.Frozen{}, closedError("Commit", c.group)
+	}
+	if lost := lostRecords(b.records); len(lost) > 0 {
+		return fail(staleBecause(lost[0]), lost)
+	}
+	var undecided, staged []*Record
+	set := &acks.Set{}
+	for _, r := range b.records {
+		switch {
+		case r.verdict == acks.Gap:
+			undecided = append(undecided, r)
+		case r.verdict.Transactional():
+			tp, o := r.Position()
+			if err := set.Add(tp, o, r.verdict); err != nil {
+				return fail(err, []*Record{r})
+			}
+			staged = append(staged, r)
+		}
+	}
+	if len(undecided) > 0 {
+		return fail(sharetxn.ErrUndecided, undecided)
+	}
+	return bind.Frozen{Member: c.member(), LockUntil: earliest(staged), Batches: set.Map(), Records: len(staged)}, nil
+}
+
+// Check implements bind.Handle.
+func (h handle) Check() error {
+	c := h.b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(h.b.late) == 0 {
+		return nil
+	}
+	return &sharetxn.Error{Op: "Commit", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(fmt.Errorf("%w: a verdict came after the transaction took them", sharetxn.ErrStale), h.b.late...)}
+}
+
+// Settle implements bind.Handle.
+func (h handle) Settle(s bind.Settlement) {
+	b := h.b
+	c := b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b.state == settled {
+		return
+	}
+	switch sharetxn.Outcome(s.Outcome) {
+	case sharetxn.Committed:
+		b.committed()
+	case sharetxn.Aborted:
+		b.aborted(s.Staged)
+	case sharetxn.Unknown: // nothing may happen to its records until it is known
+	}
+}
+
+// committed: what was staged is done; releases leave as plain ones now.
+func (b *Batch) committed() {
+	var back []*Record
+	for _, r := range b.records {
+		if r.verdict == acks.Release && r.lost == nil {
+			back = append(back, r)
+		}
+	}
+	if len(back) > 0 && !b.c.closed {
+		b.c.plain(back, false)
+	}
+	b.settle()
+}
+
+// aborted: what may have been staged is the broker's to hand out again; the
+// rest is still ours and open, without verdicts, since the next run decides
+// anew.
+func (b *Batch) aborted(staged func(acks.TopicIDPartition) bool) {
+	frozenBefore := b.state == frozen
+	var gone []*Record
+	for _, r := range b.records {
+		switch {
+		case r.lost != nil,
+			frozenBefore && staged != nil && r.verdict.Transactional() && staged(r.tp()):
+			gone = append(gone, r)
+		default:
+			r.verdict = acks.Gap
+		}
+	}
+	b.late = nil
+	b.state = open
+	b.remove(gone)
+	switch {
+	case b.state == settled:
+	case b.c.closed:
+		b.settle()
+	case b.closed:
+		b.release()
+	}
+}

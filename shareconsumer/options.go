@@ -1,0 +1,153 @@
+package shareconsumer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+)
+
+// Mode is how verdicts leave (share.acknowledgement.mode).
+type Mode uint8
+
+const (
+	// Explicit, the default: every record needs a verdict, then Batch.CommitSync
+	// or CommitAsync. Java's default is implicit.
+	Explicit Mode = iota
+	// Transactional: Accept and Reject leave only through a transaction;
+	// releases and renewals stay plain.
+	Transactional
+	// Implicit: the next Poll accepts what has no verdict.
+	Implicit
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Explicit:
+		return "explicit"
+	case Transactional:
+		return "transactional"
+	case Implicit:
+		return "implicit"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Opt is an option of New.
+type Opt interface{ apply(*config) }
+
+type optFunc func(*config)
+
+func (f optFunc) apply(c *config) { f(c) }
+
+type config struct {
+	topics         []string
+	mode           Mode
+	maxPollRecords int
+	maxBytes       int
+	maxWait        time.Duration
+	lockMargin     time.Duration // 0: a fifth of the lock, at most maxMargin
+	closeTimeout   time.Duration
+	rack           string
+	onAcknowledged func(AckResult)
+	onAssigned     func(map[string][]int32)
+	bad            []error // options that cannot be read
+}
+
+func defaults() config {
+	return config{maxPollRecords: 500, maxBytes: 16 << 20, maxWait: 500 * time.Millisecond, closeTimeout: 5 * time.Second}
+}
+
+// maxMargin bounds the default lock margin.
+const maxMargin = 5 * time.Second
+
+// Topics are the topics to consume from. Required.
+func Topics(topics ...string) Opt {
+	return optFunc(func(c *config) { c.topics = append(c.topics, topics...) })
+}
+
+// AcknowledgementMode is how verdicts leave. Default Explicit.
+func AcknowledgementMode(m Mode) Opt { return optFunc(func(c *config) { c.mode = m }) }
+
+// MaxPollRecords bounds the records of one batch, 1 or more. Default 500. It is
+// also what one fetch asks of one broker, which may hand out a few more, since
+// whole producer batches are acquired; those wait for the next Poll.
+func MaxPollRecords(n int) Opt { return optFunc(func(c *config) { c.maxPollRecords = n }) }
+
+// MaxBytes bounds what one fetch of one broker returns, in bytes. Default
+// 16 MiB. A single larger batch of the log still comes through. At most one
+// fetch per broker waits unpolled in memory.
+func MaxBytes(n int) Opt { return optFunc(func(c *config) { c.maxBytes = n }) }
+
+// MaxWait is how long a broker may hold a fetch that finds nothing. Default
+// 500 ms. An acknowledgement may have to wait for a parked fetch.
+func MaxWait(d time.Duration) Opt { return optFunc(func(c *config) { c.maxWait = d }) }
+
+// LockMargin is how much of its acquisition lock a record must have left to be
+// handed out by Poll; with less it is released. Default a fifth of the lock,
+// at most 5 s.
+func LockMargin(d time.Duration) Opt { return optFunc(func(c *config) { c.lockMargin = d }) }
+
+// CloseTimeout bounds Close. Default 5 s.
+func CloseTimeout(d time.Duration) Opt { return optFunc(func(c *config) { c.closeTimeout = d }) }
+
+// ClientRack is told to the group coordinator. Default none.
+func ClientRack(rack string) Opt { return optFunc(func(c *config) { c.rack = rack }) }
+
+// OnAcknowledged is called with the result of each partition of a CommitAsync,
+// of releases, and of what Implicit mode accepted. It must be quick and must
+// not call the consumer.
+func OnAcknowledged(fn func(AckResult)) Opt {
+	return optFunc(func(c *config) { c.onAcknowledged = fn })
+}
+
+// OnAssigned is called with the whole assignment whenever it changes. It must
+// be quick and must not call the consumer.
+func OnAssigned(fn func(map[string][]int32)) Opt {
+	return optFunc(func(c *config) { c.onAssigned = fn })
+}
+
+// AckResult is how the acknowledgements of one partition went.
+type AckResult struct {
+	Partition acks.TopicIDPartition
+	Batches   []acks.AcknowledgementBatch
+	Err       error // nil: the broker took them all
+}
+
+func (c *config) check() error {
+	if len(c.bad) > 0 {
+		return errors.Join(c.bad...)
+	}
+	switch {
+	case len(c.topics) == 0:
+		return usage("New", "Topics: none given")
+	case slices.Contains(c.topics, ""):
+		return usage("New", "Topics: an empty name")
+	case c.mode > Implicit:
+		return usage("New", "AcknowledgementMode: %v", c.mode)
+	case c.maxPollRecords < 1 || c.maxPollRecords > math.MaxInt32:
+		return usage("New", "MaxPollRecords: %d, want 1 to %d", c.maxPollRecords, math.MaxInt32)
+	case c.maxBytes < 1 || c.maxBytes > math.MaxInt32:
+		return usage("New", "MaxBytes: %d, want 1 to %d", c.maxBytes, math.MaxInt32)
+	case c.maxWait < time.Millisecond || c.maxWait > 5*time.Minute:
+		return usage("New", "MaxWait: %v, want 1 ms to 5 min", c.maxWait)
+	case c.lockMargin < 0:
+		return usage("New", "LockMargin: %v is negative", c.lockMargin)
+	case c.closeTimeout <= 0:
+		return usage("New", "CloseTimeout: %v, want more than 0", c.closeTimeout)
+	case c.rack != "" && strings.TrimSpace(c.rack) == "":
+		return usage("New", "ClientRack: blank")
+	}
+	slices.Sort(c.topics)
+	c.topics = slices.Compact(c.topics)
+	return nil
+}
+
+func usage(op, format string, args ...any) error {
+	return &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, Err: fmt.Errorf("%w: "+format, append([]any{sharetxn.ErrUsage}, args...)...)}
+}

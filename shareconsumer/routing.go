@@ -1,0 +1,148 @@
+package shareconsumer
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// leader is where a partition is led, as far as we know.
+type leader struct{ node, epoch int32 }
+
+// metadataAge is when what is known of leaders is asked for again anyway.
+const metadataAge = 5 * time.Minute
+
+// routing keeps topics and leaders up to date: when asked to, and now and then.
+func (c *Consumer) routing(ctx context.Context) {
+	defer c.wg.Done()
+	timer := time.NewTimer(metadataAge)
+	defer timer.Stop()
+	failures := 0
+	for {
+		select {
+		case <-c.refresh:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := c.loadMetadata(ctx); err != nil && ctx.Err() == nil {
+			failures++
+			c.core.Logger().Warn("sharetxn: metadata not loaded, again", "group", c.group, "err", err)
+		} else {
+			failures = 0
+		}
+		c.mu.Lock()
+		missing, news := c.route()
+		c.mu.Unlock()
+		c.routed(false, news)
+		timer.Reset(metadataAge)
+		if missing || failures > 0 { // not at once: the cluster may be changing
+			select {
+			case <-time.After(backoff(max(failures, 1))):
+				signal(c.refresh)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (c *Consumer) loadMetadata(ctx context.Context) error {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, name := range c.cfg.topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &name
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, c.client)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range resp.Topics {
+		if t.ErrorCode == kerr.TopicAuthorizationFailed.Code {
+			name := ""
+			if t.Topic != nil {
+				name = *t.Topic
+			}
+			e := brokerError("Metadata", c.group, sharetxn.ClassAbortable, t.ErrorCode)
+			e.Topic, e.Partition = name, -1
+			c.surfaced = append(c.surfaced, e)
+			c.announce()
+		}
+		if t.ErrorCode != 0 || t.Topic == nil {
+			continue
+		}
+		c.topics[t.TopicID] = *t.Topic
+		for _, p := range t.Partitions {
+			c.learn(partKey{t.TopicID, p.Partition}, leader{p.Leader, p.LeaderEpoch})
+		}
+	}
+	return nil
+}
+
+// learn takes over a leader unless a newer one is known; c.mu is held.
+func (c *Consumer) learn(k partKey, l leader) (news bool) {
+	was, known := c.leaders[k]
+	if known && l.epoch >= 0 && l.epoch < was.epoch {
+		return false
+	}
+	c.leaders[k] = l
+	return !known || was != l
+}
+
+// route tells each session which partitions it is to fetch. It reports whether
+// something assigned has no known leader, and the assignment by name if it is
+// another than was told last. c.mu is held.
+func (c *Consumer) route() (missing bool, news map[string][]int32) {
+	want := make(map[int32]map[partKey]acks.TopicIDPartition)
+	named := make(map[string][]int32)
+	for k := range c.assigned {
+		name, known := c.topics[k.topic]
+		l, led := c.leaders[k]
+		if !known || !led || l.node < 0 {
+			missing = true
+			continue
+		}
+		named[name] = append(named[name], k.part)
+		if want[l.node] == nil {
+			want[l.node] = make(map[partKey]acks.TopicIDPartition)
+		}
+		want[l.node][k] = acks.TopicIDPartition{TopicID: k.topic, Topic: name, Partition: k.part}
+	}
+	for node := range want {
+		if c.sessions[node] == nil && !c.closed {
+			c.sessions[node] = newSession(c, node)
+			c.wg.Add(1)
+			c.spawn(c.sessions[node])
+		}
+	}
+	for node, s := range c.sessions {
+		s.want = want[node]
+		s.signal()
+	}
+	for _, ps := range named {
+		slices.Sort(ps)
+	}
+	if !missing && !maps.EqualFunc(named, c.told, slices.Equal) {
+		c.told, news = named, named
+	}
+	return missing, news
+}
+
+// routed does what route found to be done, without c.mu.
+func (c *Consumer) routed(missing bool, news map[string][]int32) {
+	if missing {
+		signal(c.refresh)
+	}
+	if news != nil && c.cfg.onAssigned != nil {
+		c.cfg.onAssigned(maps.Clone(news))
+	}
+}

@@ -1,0 +1,233 @@
+package shareconsumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// session is the share session with one broker: one goroutine, one request at
+// a time (KIP-932).
+type session struct {
+	c     *Consumer
+	node  int32
+	wake  chan struct{}
+	ended chan struct{} // closed when the goroutine ends
+
+	// Under c.mu.
+	want    map[partKey]acks.TopicIDPartition // to fetch from
+	queue   []*piece                          // acknowledgements to send, in order
+	buffer  []*Record                         // fetched and not yet polled
+	restart bool                              // forget the session and open a new one
+
+	// The goroutine's own.
+	epoch    int32                             // of the next request; 0 opens
+	inside   map[partKey]acks.TopicIDPartition // what the broker's session holds
+	failures int
+	pause    time.Time // no fetch before
+}
+
+func newSession(c *Consumer, node int32) *session {
+	return &session{c: c, node: node, wake: make(chan struct{}, 1), ended: make(chan struct{}), inside: make(map[partKey]acks.TopicIDPartition)}
+}
+
+func (s *session) signal() { signal(s.wake) }
+
+// action is what a session does next.
+type action uint8
+
+const (
+	rest action = iota
+	sendRenew
+	sendAcks
+	fetchRecords
+	shut
+)
+
+// view is what the choice of the next action rests on.
+type view struct {
+	closing  bool
+	renewals bool // queued
+	urgent   bool // queued acknowledgements that somebody waits for
+	lazy     bool // queued acknowledgements that may ride on a fetch
+	demand   bool // a poll waits
+	buffered bool // a fetch waits to be polled
+	wanted   bool // there is a partition to fetch from
+	paused   bool // a fetch failed a moment ago
+}
+
+// choose: locks first, since they run; then who waits; a fetch only where a
+// poll wants it and nothing waits to be polled, so that memory is bounded by
+// one fetch; acknowledgements that may ride on it leave alone when there is
+// none.
+func choose(v view) action {
+	fetch := v.demand && !v.buffered && v.wanted && !v.paused
+	switch {
+	case v.closing:
+		return shut
+	case v.renewals:
+		return sendRenew
+	case v.urgent:
+		return sendAcks
+	case fetch:
+		return fetchRecords
+	case v.lazy:
+		return sendAcks
+	}
+	return rest
+}
+
+func (s *session) run(ctx context.Context) {
+	c := s.c
+	defer c.wg.Done()
+	defer close(s.ended)
+	for {
+		c.mu.Lock()
+		if s.restart {
+			s.forgetSession()
+		}
+		act := choose(s.view())
+		pause := time.Until(s.pause)
+		c.mu.Unlock()
+		switch act {
+		case shut:
+			s.close(ctx)
+			return
+		case sendRenew:
+			s.acknowledge(ctx, s.takeQueue(func(p *piece) bool { return p.job.renew }), true)
+		case sendAcks:
+			s.acknowledge(ctx, s.takeQueue(func(p *piece) bool { return !p.job.renew }), false)
+		case fetchRecords:
+			s.fetch(ctx)
+		case rest:
+			var timer <-chan time.Time
+			if pause > 0 {
+				timer = time.After(pause)
+			}
+			select {
+			case <-s.wake:
+			case <-timer:
+			case <-c.closing:
+			case <-ctx.Done():
+				s.abandon(ctx.Err())
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			s.abandon(ctx.Err())
+			return
+		}
+	}
+}
+
+// view is taken with c.mu held.
+func (s *session) view() view {
+	v := view{
+		closing: s.c.closed, demand: s.c.polling > 0, buffered: len(s.buffer) > 0,
+		wanted: len(s.want) > 0,
+		paused: time.Now().Before(s.pause),
+	}
+	for _, p := range s.queue {
+		switch {
+		case p.job.renew:
+			v.renewals = true
+		case p.job.urgent:
+			v.urgent = true
+		default:
+			v.lazy = true
+		}
+	}
+	return v
+}
+
+func (s *session) takeQueue(which func(*piece) bool) []*piece {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	var out []*piece
+	s.queue = slices.DeleteFunc(s.queue, func(p *piece) bool {
+		if which(p) {
+			out = append(out, p)
+			return true
+		}
+		return false
+	})
+	return out
+}
+
+// forgetSession starts over without telling the broker: it dropped the session
+// or is told by epoch 0. c.mu is held.
+func (s *session) forgetSession() {
+	s.restart, s.epoch = false, 0
+	clear(s.inside)
+}
+
+// advance moves to the epoch after this one; it wraps to 1.
+func (s *session) advance() {
+	if s.epoch == 1<<31-1 {
+		s.epoch = 1
+		return
+	}
+	s.epoch++
+}
+
+// lost ends the session after a failure: with the broker's session went what
+// this member had acquired there, or at least our claim to it.
+func (s *session) lost(why error) {
+	s.c.mu.Lock()
+	s.forgetSession()
+	s.c.lose(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(r *Record) bool { return r.node == s.node })
+	s.failures++
+	s.pause = time.Now().Add(backoff(s.failures - 1))
+	s.c.mu.Unlock()
+	signal(s.c.refresh) // the broker may be gone, or lead nothing any more
+}
+
+// sessionGone tells the codes after which the session does not exist.
+func sessionGone(code int16) bool {
+	switch code {
+	case kerr.ShareSessionNotFound.Code, kerr.InvalidShareSessionEpoch.Code, kerr.ShareSessionLimitReached.Code:
+		return true
+	}
+	return false
+}
+
+// leaderGone tells the partition codes with which the locks died.
+func leaderGone(code int16) bool {
+	switch code {
+	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code, kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code:
+		return true
+	}
+	return false
+}
+
+// moved drops a partition that this broker does not lead any more.
+func (s *session) moved(k partKey, code int16, hint leader) {
+	c := s.c
+	c.mu.Lock()
+	c.lose(fmt.Errorf("the partition's leader moved: %w", kerr.ErrorForCode(code)), func(r *Record) bool {
+		return r.node == s.node && r.TopicID == k.topic && r.Partition == k.part
+	})
+	if hint.node < 0 || hint.node == s.node || !c.learn(k, hint) {
+		if c.leaders[k].node == s.node {
+			delete(c.leaders, k) // until metadata knows better
+		}
+	}
+	missing, news := c.route()
+	c.mu.Unlock()
+	c.routed(missing, news)
+}
+
+var errAbandoned = errors.New("the consumer is closing")
+
+// abandon fails whatever waits in the queue.
+func (s *session) abandon(err error) {
+	for _, p := range s.takeQueue(func(*piece) bool { return true }) {
+		p.fail(&sharetxn.Error{Op: "ShareAcknowledge", Class: sharetxn.ClassAbortable, Group: s.c.group, Err: fmt.Errorf("%w: %w", errAbandoned, err)})
+	}
+}
