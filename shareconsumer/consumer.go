@@ -97,10 +97,11 @@ func New(cl *sharetxn.Cluster, group string, opts ...Opt) (*Consumer, error) {
 	}, nil
 }
 
-// connIdle is above the longest time that records may be held (the lock's
-// upper bound is an hour at most by any broker's settings): the broker drops a
-// member's session, and what it acquired, with the connection.
-const connIdle = time.Hour
+// connIdle is the longest that kgo allows, and above any dwell that locks allow
+// (60 s by a stock broker's bounds, unless renewed: and a renewal is traffic):
+// the broker drops a member's session, and what it acquired, with the
+// connection.
+const connIdle = 15 * time.Minute
 
 // newMemberID is a UUID in the text form of Java's clients.
 func newMemberID() string {

@@ -38,12 +38,13 @@ func parseBatches(src []byte) []logBatch {
 	return out
 }
 
-// acquireAsk is one acquisition.
+// acquireAsk is one acquisition from a piece of log.
 type acquireAsk struct {
 	owner      string
 	deadline   time.Time
+	from       int64 // what the chunk was read for; nothing below is taken
 	maxRecords int64
-	batchSize  int64 // ranges end at a batch boundary once they hold so many; 0: never
+	batchSize  int64 // batch_optimized: a new range ends at a batch boundary once it holds so many; 0: never
 	exact      bool  // record_limit: not one more than maxRecords
 	committed  bool  // read_committed: aborted batches are archived unseen
 	chunk      Chunk
@@ -60,48 +61,52 @@ type acquiredRange struct {
 	count       int16
 }
 
-// acquire walks the batches from the next offset on and takes what is free
-// until maxRecords is reached: earlier deliveries first, since the chunk begins
-// at the first available offset (KIP-932; KIP-1206 for exact).
+// acquire walks the batches from the first available offset on and takes what
+// is free until maxRecords is reached; whole batches, unless exact (KIP-932,
+// KIP-1206). Holes of the log between two batches belong to the range, so that
+// the member acknowledges them as gaps; a hole before the first batch is
+// archived, for no record is left there to be delivered.
 func (p *partition) acquire(a acquireAsk) acquired {
-	from, ok := p.next()
-	if !ok || a.maxRecords <= 0 {
+	cursor, ok := p.next()
+	cursor = max(cursor, a.from)
+	room, end := p.room(a.maxRecords, cursor)
+	if !ok || room <= 0 {
 		return acquired{}
 	}
-	aborted := abortedRanges(a.committed, a.chunk)
+	aborted := abortedBatches(a.committed, a.chunk)
 	var out acquired
 	var taken, inRange int64
 	firstByte, lastByte := -1, -1
-	cursor := from
+	walking := false
 	for _, b := range parseBatches(a.chunk.Records) {
 		if b.last < cursor {
 			continue
 		}
-		if taken >= a.maxRecords {
+		if taken >= room || cursor >= end {
 			break
 		}
-		first, last := cursor, b.last // a hole before the batch is part of the range
-		room := a.maxRecords - taken
-		if a.exact && last-max(first, b.first)+1 > room {
-			last = max(first, b.first) + room - 1
+		if !walking && b.first > cursor {
+			last := min(b.first, end) - 1
+			p.extend(last)
+			p.archive(cursor, last)
+			cursor = last + 1
 		}
-		if last >= p.end {
-			grown := p.maxLocks - (p.end - p.start)
-			last = min(last, p.end+max(grown, 0)-1)
-			if last < first {
-				break
-			}
-			if last >= p.end {
-				p.entries = append(p.entries, entry{first: p.end, last: last})
-				p.end = last + 1
-			}
+		walking = true
+		last := min(b.last, end-1)
+		if last < cursor {
+			break
 		}
-		if aborted.has(b) {
-			p.archive(first, last)
+		p.extend(last)
+		if aborted[b.from] {
+			p.archive(cursor, last)
 			cursor = last + 1
 			continue
 		}
-		got, stop := p.take(a, first, last, taken == 0)
+		most := noLimit
+		if a.exact {
+			most = room - taken
+		}
+		got, stop := p.take(a, cursor, last, most, b.last-b.first+1, taken > 0)
 		for _, r := range got {
 			taken += r.last - r.first + 1
 			inRange = out.add(r, inRange, a.batchSize)
@@ -124,6 +129,27 @@ func (p *partition) acquire(a acquireAsk) acquired {
 	return out
 }
 
+// noLimit is more than any range holds.
+const noLimit = int64(1) << 62
+
+// room is how many offsets may be taken and the offset that ends the walk. The
+// lock limit is as soft as Kafka's: the last batch is taken whole. A full
+// window still gives away again what it holds.
+func (p *partition) room(maxRecords, cursor int64) (offsets, end int64) {
+	if left := p.maxLocks - (p.end - p.start); left > 0 {
+		return min(maxRecords, left), noLimit
+	}
+	return min(maxRecords, p.end-cursor), p.end
+}
+
+// extend makes the window reach to last.
+func (p *partition) extend(last int64) {
+	if last >= p.end {
+		p.entries = append(p.entries, entry{first: p.end, last: last})
+		p.end = last + 1
+	}
+}
+
 // add appends a range, joining it to the one before where nothing tells them
 // apart; it gives how many offsets the last range holds now.
 func (out *acquired) add(r acquiredRange, inRange, batchSize int64) int64 {
@@ -137,86 +163,80 @@ func (out *acquired) add(r acquiredRange, inRange, batchSize int64) int64 {
 	return size
 }
 
-// take acquires what is available in [first, last]. A record that was delivered
-// too often is taken with few others, and on its last delivery alone, so that
-// one bad record does not archive its neighbours; stop then ends the walk.
-func (p *partition) take(a acquireAsk, first, last int64, alone bool) (got []acquiredRange, stop bool) {
+// take acquires what is available in [first, last], at most so many offsets.
+// Where something there was delivered often, Kafka isolates it: such a batch
+// (of size offsets) is handed out by itself and in ever smaller parts, a record
+// on its last delivery alone, so that one bad record does not archive its
+// neighbours. stop then ends the walk.
+func (p *partition) take(a acquireAsk, first, last, most, size int64, others bool) (got []acquiredRange, stop bool) {
 	lo, hi := p.split(first), p.split(last+1)
-	for i := lo; i < hi; i++ {
+	often := max(2, (p.limit+1)/2)
+	throttled := false
+	for _, e := range p.entries[lo:hi] {
+		throttled = throttled || (e.state == Available && e.count >= often)
+	}
+	if throttled && others {
+		return nil, true
+	}
+	few := noLimit
+	taken := int64(0)
+	for i := lo; i < hi && taken < min(most, few); i++ {
 		if p.entries[i].state != Available {
 			continue
 		}
-		if most := p.throttle(p.entries[i].count); most < p.entries[i].offsets() || most == 1 {
-			if !alone || len(got) > 0 {
-				return got, true
+		count := p.entries[i].count
+		alone := p.limit > 2 && count >= p.limit-1
+		if alone && taken > 0 {
+			break
+		}
+		if few == noLimit && count >= often {
+			few = max(1, size>>(count-often+1))
+			if few <= taken {
+				break
 			}
-			p.split(p.entries[i].first + most)
-			stop = true
+		}
+		n := min(p.entries[i].offsets(), min(most, few)-taken)
+		if alone {
+			n = 1
+		}
+		if n < p.entries[i].offsets() {
+			p.split(p.entries[i].first + n)
+			hi++
 		}
 		e := &p.entries[i]
 		e.state, e.owner, e.deadline = Acquired, a.owner, a.deadline
 		e.count++
 		got = append(got, acquiredRange{e.first, e.last, e.count})
-		if stop {
-			return got, true
+		taken += n
+		if alone {
+			break
 		}
 	}
-	return got, false
+	return got, throttled && taken > 0
 }
 
-// noThrottle is more than any range holds.
-const noThrottle = int64(1) << 62
-
-// throttle is how many offsets that were delivered count times may be handed
-// out together.
-func (p *partition) throttle(count int16) int64 {
-	from := max(2, (p.limit+1)/2)
-	switch {
-	case count+1 >= p.limit && p.limit > 1:
-		return 1
-	case count >= from:
-		return 16 >> (count - from)
-	}
-	return noThrottle
-}
-
-// archive ends what is available in [first, last] without a delivery.
-func (p *partition) archive(first, last int64) {
-	lo, hi := p.split(first), p.split(last+1)
-	for i := lo; i < hi; i++ {
-		if p.entries[i].state == Available {
-			p.entries[i].state = Archived
-		}
-	}
-}
-
-// abortedIndex tells which batches of a chunk belong to aborted transactions.
-type abortedIndex struct{ batches map[int]bool }
-
-func (x abortedIndex) has(b logBatch) bool { return x.batches[b.from] }
-
-// abortedRanges follows each aborted transaction from its first offset to its
-// marker, as a read_committed consumer does.
-func abortedRanges(committed bool, c Chunk) abortedIndex {
-	x := abortedIndex{}
+// abortedBatches follows each aborted transaction from its first offset to its
+// marker, as a read_committed consumer does, and gives the batches of the chunk
+// that belong to one, by where they begin.
+func abortedBatches(committed bool, c Chunk) map[int]bool {
 	if !committed || len(c.Aborted) == 0 {
-		return x
+		return nil
 	}
-	x.batches = make(map[int]bool)
-	open := make(map[int64][]int64) // producer -> first offsets still to come or open
+	out := make(map[int]bool)
+	firsts := make(map[int64][]int64) // by producer, of transactions open or still to come
 	for _, a := range c.Aborted {
-		open[a.ProducerID] = append(open[a.ProducerID], a.FirstOffset)
+		firsts[a.ProducerID] = append(firsts[a.ProducerID], a.FirstOffset)
 	}
 	for _, b := range parseBatches(c.Records) {
-		firsts := open[b.producerID]
-		if !b.txn || len(firsts) == 0 || b.last < firsts[0] {
+		open := firsts[b.producerID]
+		if !b.txn || len(open) == 0 || b.last < open[0] {
 			continue
 		}
 		if b.control {
-			open[b.producerID] = firsts[1:]
+			firsts[b.producerID] = open[1:]
 			continue
 		}
-		x.batches[b.from] = true
+		out[b.from] = true
 	}
-	return x
+	return out
 }

@@ -17,6 +17,7 @@ type partition struct {
 	maxLocks int64
 
 	archivedAtLimit int64 // offsets archived by the delivery limit, for audits
+	bytesPerOffset  int64 // of what was last read here; 0 before
 }
 
 // limits are the group configs that the state machine needs.
@@ -147,8 +148,9 @@ func (p *partition) earliest() (at time.Time) {
 }
 
 // leaderMoved is what a new leader knows: acquisition lives in memory only, so
-// it and its delivery are forgotten; what was persisted, staged records
-// included, stays (Draft95).
+// it and its delivery are forgotten, and so is the end of the window where
+// nothing was ever written; what was persisted, staged records included, stays
+// (Draft95).
 func (p *partition) leaderMoved() {
 	for i := range p.entries {
 		if e := &p.entries[i]; e.state == Acquired {
@@ -156,29 +158,51 @@ func (p *partition) leaderMoved() {
 			e.count = e.persisted
 		}
 	}
+	for n := len(p.entries); n > 0 && p.entries[n-1].state == Available && p.entries[n-1].count == 0; n-- {
+		p.end = p.entries[n-1].first
+		p.entries = p.entries[:n-1]
+	}
 	p.settle()
 }
 
-// logStartMoved archives what retention took.
+// logStartMoved ends what retention took: the share partition starts where the
+// log does, and acknowledgements below that mean nothing any more. Only a
+// staged record holds the start back, since its transaction will decide it.
 func (p *partition) logStartMoved(start int64) {
 	if start <= p.start {
 		return
 	}
-	if start >= p.end {
-		for _, e := range p.entries {
-			if e.state == TxPending || e.state == Acquired {
-				start = min(start, e.first) // decided by its owner or its transaction
-			}
+	p.archive(p.start, start-1)
+	floor := start
+	for _, e := range p.entries {
+		if e.state == TxPending {
+			floor = min(floor, e.first)
+			break
 		}
 	}
-	if start >= p.end {
-		p.entries, p.start, p.end = nil, start, start
-		return
-	}
-	for i := range p.cover(p.start, start-1) {
-		if e := &p.entries[i]; e.state == Available {
-			e.state = Archived
+	lo, hi := p.split(p.start), p.split(floor)
+	for i := lo; i < hi; i++ {
+		if e := &p.entries[i]; e.state == Acquired {
+			e.end(Archived)
 		}
 	}
 	p.settle()
+	if len(p.entries) == 0 && p.end < start {
+		p.start, p.end = start, start
+	}
+}
+
+// archive ends what is available in [first, last] without a delivery.
+func (p *partition) archive(first, last int64) {
+	lo, hi := p.split(first), p.split(last+1)
+	for i := lo; i < hi; i++ {
+		if e := &p.entries[i]; e.state == Available {
+			e.end(Archived)
+		}
+	}
+}
+
+// end puts the entry into a terminal state, which is persisted.
+func (e *entry) end(s State) {
+	*e = entry{first: e.first, last: e.last, state: s, count: e.count, persisted: e.count}
 }
