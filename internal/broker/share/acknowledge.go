@@ -1,6 +1,7 @@
 package share
 
 import (
+	"iter"
 	"time"
 
 	"github.com/sharetxn/sharetxn/acks"
@@ -28,17 +29,17 @@ func checkBatches(batches []acks.AcknowledgementBatch, renew bool) int16 {
 }
 
 // reachable judges where a batch lies: below the start it is done already and
-// skipped; beyond what was ever acquired it cannot be meant.
-func (p *partition) reachable(b acks.AcknowledgementBatch) (code int16, skip bool) {
+// means nothing (runs skips it); beyond what was ever acquired it cannot be meant.
+func (p *partition) reachable(b acks.AcknowledgementBatch) int16 {
 	switch {
 	case b.LastOffset < p.start:
-		return codeNone, true
+		return codeNone
 	case len(p.entries) == 0:
-		return codeInvalidRecordState, false
+		return codeInvalidRecordState
 	case b.LastOffset >= p.end:
-		return codeInvalidRequest, false
+		return codeInvalidRequest
 	}
-	return codeNone, false
+	return codeNone
 }
 
 // ackRule is the part of the group's configuration that acknowledging needs.
@@ -47,50 +48,54 @@ type ackRule struct {
 	deadline time.Time // of a renewed lock
 }
 
-// acknowledge applies all batches or none (KIP-932: atomic per partition).
-func (p *partition) acknowledge(owner string, batches []acks.AcknowledgementBatch, rule ackRule) int16 {
-	for _, b := range batches {
-		code, skip := p.reachable(b)
-		if code != codeNone {
-			return code
-		}
-		if skip {
-			continue
-		}
+// runs gives the part of a batch that is not done yet.
+func (p *partition) runs(b acks.AcknowledgementBatch) iter.Seq[acks.Run] {
+	return func(yield func(acks.Run) bool) {
 		for r := range b.Runs() {
 			if r.Last < p.start {
 				continue
 			}
-			for _, e := range p.cover(max(r.First, p.start), r.Last) {
+			r.First = max(r.First, p.start)
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// acknowledge applies all batches or none (KIP-932: atomic per partition).
+func (p *partition) acknowledge(owner string, batches []acks.AcknowledgementBatch, rule ackRule) int16 {
+	defer p.settle()
+	for _, b := range batches {
+		if code := p.reachable(b); code != codeNone {
+			return code
+		}
+		for r := range p.runs(b) {
+			for _, e := range p.cover(r.First, r.Last) {
 				if e.state != Acquired || e.owner != owner || (r.Type == acks.Renew && !rule.renew) {
-					p.settle()
 					return codeInvalidRecordState
 				}
 			}
 		}
 	}
 	for _, b := range batches {
-		if b.LastOffset < p.start {
-			continue
-		}
-		for r := range b.Runs() {
-			if r.Last < p.start {
-				continue
-			}
-			lo, hi := p.split(max(r.First, p.start)), p.split(r.Last+1)
-			for i := lo; i < hi; i++ {
-				p.decide(&p.entries[i], r.Type, rule)
+		for r := range p.runs(b) {
+			decided := p.cover(r.First, r.Last)
+			for i := range decided {
+				p.decide(&decided[i], r.Type, rule)
 			}
 		}
 	}
-	p.settle()
 	return codeNone
 }
 
 func (p *partition) decide(e *entry, t acks.Type, rule ackRule) {
-	switch t {
-	case acks.Renew:
+	if t == acks.Renew { // the one type that changes no state
 		e.deadline = rule.deadline
+		return
+	}
+	p.written = true
+	switch t {
 	case acks.Release:
 		p.giveBack(e)
 	case acks.Accept:

@@ -2,6 +2,7 @@ package share
 
 import (
 	"encoding/binary"
+	"math"
 	"time"
 )
 
@@ -70,15 +71,17 @@ func (p *partition) acquire(a acquireAsk) acquired {
 	cursor, ok := p.next()
 	cursor = max(cursor, a.from)
 	room, end := p.room(a.maxRecords, cursor)
-	if !ok || room <= 0 {
+	if !ok || room <= 0 || cursor > p.end {
 		return acquired{}
 	}
+	batches := parseBatches(a.chunk.Records)
+	p.weigh(batches)
 	aborted := abortedBatches(a.committed, a.chunk)
 	var out acquired
 	var taken, inRange int64
 	firstByte, lastByte := -1, -1
 	walking := false
-	for _, b := range parseBatches(a.chunk.Records) {
+	for _, b := range batches {
 		if b.last < cursor {
 			continue
 		}
@@ -140,6 +143,31 @@ func (p *partition) room(maxRecords, cursor int64) (offsets, end int64) {
 		return min(maxRecords, left), noLimit
 	}
 	return min(maxRecords, p.end-cursor), p.end
+}
+
+// Reading megabytes to hand out a few records costs more than reading again, so
+// what is read for an acquisition follows from what the last read had. Where
+// nothing was read yet, firstWeight stands for a record.
+const firstWeight = 1 << 10
+
+// readSize is how many bytes to read for so many records, at most maxBytes.
+func (p *partition) readSize(records, maxBytes int64) int32 {
+	per := p.bytesPerOffset
+	if per == 0 {
+		per = firstWeight
+	}
+	want := int64(math.MaxInt32)
+	if records < want/per/2 {
+		want = records*per + records*per/4 + firstWeight
+	}
+	return int32(min(want, maxBytes))
+}
+
+// weigh remembers how much an offset weighs here.
+func (p *partition) weigh(batches []logBatch) {
+	if n := len(batches); n > 0 {
+		p.bytesPerOffset = max(1, int64(batches[n-1].to)/(batches[n-1].last-batches[0].first+1))
+	}
 }
 
 // extend makes the window reach to last.

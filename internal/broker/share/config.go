@@ -1,8 +1,10 @@
 package share
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
+	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +20,7 @@ const (
 	configRenew       = "share.renew.acknowledge.enable"
 	configSession     = "share.session.timeout.ms"
 	configHeartbeat   = "share.heartbeat.interval.ms"
+	configAssignment  = "share.assignment.interval.ms"
 	resetByDuration   = "by_duration:"
 	isolationCommit   = "read_committed"
 	isolationUncommit = "read_uncommitted"
@@ -35,24 +38,26 @@ type groupConfig struct {
 	renew         bool
 	session       time.Duration
 	heartbeat     time.Duration
+	interval      time.Duration // between two assignments
 }
 
 func (c Config) groupDefaults() groupConfig {
 	return groupConfig{
 		set:   map[string]string{},
 		reset: "latest", lock: 30 * time.Second, limit: 5, locks: 2000, renew: true,
-		session: c.SessionTimeout, heartbeat: c.HeartbeatInterval,
+		session: c.SessionTimeout, heartbeat: c.HeartbeatInterval, interval: c.AssignmentInterval,
 	}
 }
 
-// with gives the configuration with one value set, or back at its default
-// where value is nil. The error says why Kafka would answer INVALID_CONFIG.
-func (g groupConfig) with(c Config, set map[string]string) (groupConfig, error) {
+// groupConfig gives the defaults with the values of set in their place; what Kafka would
+// answer INVALID_CONFIG to is an error. The lower bounds of times are Kafka's,
+// or the broker's own default where that was made shorter.
+func (c Config) groupConfig(set map[string]string) (groupConfig, error) {
 	out := c.groupDefaults()
 	out.set = set
 	for name, value := range set {
 		if err := out.apply(c, name, value); err != nil {
-			return g, err
+			return groupConfig{}, err
 		}
 	}
 	return out, nil
@@ -101,12 +106,16 @@ func (g *groupConfig) apply(c Config, name, value string) error {
 		}
 		g.renew = value == "true"
 	case configSession:
-		if n, err = number(1, 60000); err == nil {
+		if n, err = number(min(45000, c.SessionTimeout.Milliseconds()), 60000); err == nil {
 			g.session = time.Duration(n) * time.Millisecond
 		}
 	case configHeartbeat:
-		if n, err = number(1, 15000); err == nil {
+		if n, err = number(min(5000, c.HeartbeatInterval.Milliseconds()), 15000); err == nil {
 			g.heartbeat = time.Duration(n) * time.Millisecond
+		}
+	case configAssignment:
+		if n, err = number(0, 15000); err == nil {
+			g.interval = time.Duration(n) * time.Millisecond
 		}
 	default:
 		return fmt.Errorf("unknown group config %q", name)
@@ -125,48 +134,27 @@ func (g groupConfig) all() map[string]string {
 		configReset: g.reset, configIsolation: isolation, configLock: millis(g.lock),
 		configLimit: strconv.Itoa(int(g.limit)), configLocks: strconv.FormatInt(g.locks, 10),
 		configRenew: strconv.FormatBool(g.renew), configSession: millis(g.session), configHeartbeat: millis(g.heartbeat),
+		configAssignment: millis(g.interval),
 	}
 }
 
-// parseISODuration reads the part of ISO 8601 that Java's Duration reads and
-// Kafka takes: PnDTnHnMnS, whole numbers.
+// isoDuration is the part of ISO 8601 that Java's Duration reads and Kafka
+// takes: PnDTnHnMnS, where only seconds have decimals.
+var isoDuration = regexp.MustCompile(`^P(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(\.\d{1,9})?S)?)?$`)
+
 func parseISODuration(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is no ISO-8601 duration", s)
-	rest, ok := strings.CutPrefix(s, "P")
-	if !ok {
-		return 0, bad
+	m := isoDuration.FindStringSubmatch(s)
+	if m == nil || strings.HasSuffix(s, "T") || s == "P" {
+		return 0, fmt.Errorf("%q is no ISO-8601 duration", s)
 	}
-	units := []struct {
-		mark byte
-		unit time.Duration
-	}{{'D', 24 * time.Hour}, {'H', time.Hour}, {'M', time.Minute}, {'S', time.Second}}
-	var total time.Duration
-	next, seen, clock := 0, false, false
-	for rest != "" {
-		if rest[0] == 'T' && !clock {
-			clock, rest = true, rest[1:]
-			next = max(next, 1)
-			continue
-		}
-		digits := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
-		if digits <= 0 {
-			return 0, bad
-		}
-		n, err := strconv.ParseInt(rest[:digits], 10, 32)
-		i := slices.IndexFunc(units, func(u struct {
-			mark byte
-			unit time.Duration
-		}) bool {
-			return u.mark == rest[digits]
-		})
-		if err != nil || i < next || (i > 0) != clock {
-			return 0, bad
-		}
-		total += time.Duration(n) * units[i].unit
-		next, seen, rest = i+1, true, rest[digits+1:]
+	total := 0.0
+	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
+		n, _ := strconv.ParseFloat(cmp.Or(m[i+1], "0"), 64) // the pattern holds digits only
+		total += n * float64(unit)
 	}
-	if !seen {
-		return 0, bad
+	decimals, _ := strconv.ParseFloat(cmp.Or(m[5], "0"), 64)
+	if total += decimals * float64(time.Second); total > math.MaxInt64/2 {
+		return 0, fmt.Errorf("%q is too long", s)
 	}
-	return total, nil
+	return time.Duration(total), nil
 }

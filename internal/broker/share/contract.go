@@ -80,6 +80,7 @@ type Config struct {
 	AssignmentInterval time.Duration // between two assignments; Kafka 4.3 and later: 1 s
 	MinLockDuration    time.Duration // lowest group config value; default 1 s
 	MaxSessions        int           // share sessions per broker; default 2000
+	MaxMembers         int           // of a group; default 200
 	GroupConfigs       map[string]map[string]string
 	Logger             *slog.Logger
 }
@@ -99,6 +100,9 @@ func (c Config) withDefaults() Config {
 	if c.MaxSessions == 0 {
 		c.MaxSessions = 2000
 	}
+	if c.MaxMembers == 0 {
+		c.MaxMembers = 200
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -116,8 +120,10 @@ const (
 	codeUnsupportedVersion       int16 = 35
 	codeInvalidConfig            int16 = 40
 	codeInvalidRequest           int16 = 42
+	codeInvalidProducerEpoch     int16 = 47
 	codeNonEmptyGroup            int16 = 68
 	codeGroupIDNotFound          int16 = 69
+	codeGroupMaxSizeReached      int16 = 81
 	codeUnknownTopicID           int16 = 100
 	codeFencedMemberEpoch        int16 = 110
 	codeStaleMemberEpoch         int16 = 113

@@ -21,8 +21,9 @@ type Engine struct {
 	groups   map[string]*group
 	parts    map[partKey]*partition
 	sessions map[sessionKey]*session
-	wake     chan struct{} // closed and replaced when something may have become available
-	timer    *time.Timer   // fires at the earliest lock's end
+	decided  map[int64]int16 // newest marker epoch by producer id
+	wake     chan struct{}   // closed and replaced when something may have become available
+	timer    *time.Timer     // fires at the earliest lock's end
 	timerAt  time.Time
 	closed   bool
 }
@@ -40,6 +41,7 @@ func New(cfg Config) *Engine {
 		groups:   make(map[string]*group),
 		parts:    make(map[partKey]*partition),
 		sessions: make(map[sessionKey]*session),
+		decided:  make(map[int64]int16),
 		wake:     make(chan struct{}),
 	}
 	return e
@@ -54,12 +56,7 @@ func (e *Engine) Close() {
 		e.timer.Stop()
 	}
 	for _, g := range e.groups {
-		for _, m := range g.members {
-			m.timer.Stop()
-		}
-		if g.assignTimer != nil {
-			g.assignTimer.Stop()
-		}
+		g.stopTimers()
 	}
 	e.broadcast()
 }
@@ -75,7 +72,7 @@ func (e *Engine) Handle(ctx context.Context, c Conn, req kmsg.Request) kmsg.Resp
 	case *kmsg.ShareFetchRequest:
 		return e.fetch(ctx, c, req)
 	case *kmsg.ShareAcknowledgeRequest:
-		return e.acknowledge(ctx, c, req)
+		return e.acknowledge(c, req)
 	case *kmsg.DescribeShareGroupOffsetsRequest:
 		return e.describeOffsets(ctx, c, req)
 	case *kmsg.AlterShareGroupOffsetsRequest:
@@ -118,6 +115,7 @@ func (e *Engine) LeaderChanged(topic [16]byte, part int32) {
 func (e *Engine) Outcome(producerID int64, markerEpoch int16, commit bool) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.decided[producerID] = max(markerEpoch, e.decided[producerID])
 	n := int64(0)
 	for _, p := range e.parts {
 		n += p.outcome(producerID, markerEpoch, commit)
@@ -181,9 +179,9 @@ func (e *Engine) partition(k partKey) *partition {
 func (e *Engine) group(name string) *group {
 	g := e.groups[name]
 	if g == nil {
-		g = &group{name: name, members: make(map[string]*member), config: e.cfg.groupDefaults()}
+		g = &group{name: name, members: make(map[string]*member), topics: make(map[string]Topic), config: e.cfg.groupDefaults()}
 		if set, ok := e.cfg.GroupConfigs[name]; ok {
-			if cfg, err := g.config.with(e.cfg, maps.Clone(set)); err == nil {
+			if cfg, err := e.cfg.groupConfig(maps.Clone(set)); err == nil {
 				g.config = cfg
 			} else {
 				e.cfg.Logger.Error("group config ignored", "group", name, "err", err)
@@ -208,7 +206,7 @@ func (e *Engine) SetGroupConfig(name string, kv map[string]*string) error {
 			set[k] = *v
 		}
 	}
-	cfg, err := g.config.with(e.cfg, set)
+	cfg, err := e.cfg.groupConfig(set)
 	if err != nil {
 		return err
 	}
@@ -220,14 +218,7 @@ func (e *Engine) SetGroupConfig(name string, kv map[string]*string) error {
 func (e *Engine) GroupConfig(name string) map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if g := e.groups[name]; g != nil {
-		return g.config.all()
-	}
-	g := group{config: e.cfg.groupDefaults()}
-	if cfg, err := g.config.with(e.cfg, e.cfg.GroupConfigs[name]); err == nil {
-		g.config = cfg
-	}
-	return g.config.all()
+	return e.group(name).config.all()
 }
 
 // Groups lists the groups that ever had a member, with whether they have one.
@@ -254,7 +245,11 @@ func (e *Engine) DeleteGroup(name string) int16 {
 	if len(g.members) > 0 || e.pending(name) {
 		return codeNonEmptyGroup
 	}
+	g.stopTimers()
+	set := g.config
 	delete(e.groups, name)
+	e.group(name).config = set // configs outlive the group, as Kafka keeps them elsewhere
+	maps.DeleteFunc(e.sessions, func(k sessionKey, _ *session) bool { return k.group == name })
 	maps.DeleteFunc(e.parts, func(k partKey, _ *partition) bool { return k.group == name })
 	return codeNone
 }

@@ -5,22 +5,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sharetxn/sharetxn/acks"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // share acquire modes (KIP-1206)
 const recordLimit = 1
-
-// bytesPerRecord bounds what is read for one acquisition: reading megabytes to
-// hand out a few records would cost more than reading again.
-const bytesPerRecord = 1 << 10
-
-// ackResult is a partition's answer to acknowledgements in a request.
-type ackResult struct {
-	tp   topicPart
-	code int16
-}
 
 // fetch answers ShareFetch (KIP-932; the order of checks is Kafka's).
 func (e *Engine) fetch(ctx context.Context, c Conn, req *kmsg.ShareFetchRequest) kmsg.Response {
@@ -32,24 +21,14 @@ func (e *Engine) fetch(ctx context.Context, c Conn, req *kmsg.ShareFetchRequest)
 	if req.IsRenewAck && (req.MaxWaitMillis != 0 || req.MinBytes != 0 || req.MaxBytes != 0 || req.MaxRecords != 0) {
 		return fail(codeInvalidRequest)
 	}
-	key := sessionKey{*req.GroupID, *req.MemberID, c.Node}
-	var listed []topicPart
-	batches := make(map[topicPart][]acks.AcknowledgementBatch)
-	for _, t := range req.Topics {
-		for _, p := range t.Partitions {
-			tp := topicPart{t.TopicID, p.Partition}
-			listed = append(listed, tp)
-			for _, b := range p.AcknowledgementBatches {
-				batches[tp] = append(batches[tp], fromWire(b.FirstOffset, b.LastOffset, b.AcknowledgeTypes))
-			}
-		}
-	}
-	if req.ShareSessionEpoch == 0 && len(batches) > 0 {
+	listed, asks := readFetch(req)
+	if req.ShareSessionEpoch == 0 && len(asks) > 0 {
 		return fail(codeInvalidRequest)
 	}
 	wait := time.NewTimer(time.Duration(req.MaxWaitMillis) * time.Millisecond)
 	defer wait.Stop()
 
+	key := sessionKey{*req.GroupID, *req.MemberID, c.Node}
 	s, code := e.session(key, c, req, listed)
 	if code == codeShareSessionLimitReached {
 		select {
@@ -60,37 +39,39 @@ func (e *Engine) fetch(ctx context.Context, c Conn, req *kmsg.ShareFetchRequest)
 	if code != codeNone {
 		return fail(code)
 	}
-	acked := e.applyAcks(c, key, batches, req.IsRenewAck)
-	e.mu.Lock()
-	resp.AcquisitionLockTimeoutMillis = int32(e.group(key.group).config.lock.Milliseconds())
-	e.mu.Unlock()
-
+	acked := e.applyAcks(c, key, asks, req.IsRenewAck)
+	var got []served
 	if req.ShareSessionEpoch == finalEpoch {
-		leads := e.leads(c.Node)
-		e.mu.Lock()
-		e.closeSession(key, leads)
-		e.mu.Unlock()
-		e.fill(resp, nil, acked)
-		return resp
+		e.endSession(key)
+	} else {
+		got = e.await(ctx, c, key, s, req, wait.C)
 	}
-	for {
-		e.mu.Lock()
-		wake, closed := e.wake, e.closed
-		e.mu.Unlock()
-		got := e.collect(ctx, c, key, s, req)
-		if len(got) > 0 || closed || req.MaxWaitMillis == 0 {
-			e.fill(resp, got, acked)
-			return resp
+	if req.ShareSessionEpoch == 0 { // a full answer names every partition, an incremental one what is new
+		for _, tp := range listed {
+			got = append(got, served{placed: placed{topicPart: tp, leader: -1, epoch: -1}})
 		}
-		select {
-		case <-wake:
-			continue
-		case <-wait.C:
-		case <-ctx.Done():
-		}
-		e.fill(resp, nil, acked)
-		return resp
 	}
+	e.fill(resp, key.group, got, acked)
+	return resp
+}
+
+// readFetch gives what a request lists and the acknowledgements it carries.
+func readFetch(req *kmsg.ShareFetchRequest) (listed []topicPart, asks []ackAsk) {
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			tp := topicPart{t.TopicID, p.Partition}
+			listed = append(listed, tp)
+			if len(p.AcknowledgementBatches) == 0 {
+				continue
+			}
+			a := ackAsk{tp: tp}
+			for _, b := range p.AcknowledgementBatches {
+				a.batches = append(a.batches, fromWire(b.FirstOffset, b.LastOffset, b.AcknowledgeTypes))
+			}
+			asks = append(asks, a)
+		}
+	}
+	return listed, asks
 }
 
 // session opens or enters the request's session and applies what it adds and
@@ -119,6 +100,90 @@ func (e *Engine) session(key sessionKey, c Conn, req *kmsg.ShareFetchRequest, li
 	return s, codeNone
 }
 
+// await looks for records until there are some, MinBytes of them if it can, or
+// there is something to be told, or the request's time is over.
+func (e *Engine) await(ctx context.Context, c Conn, key sessionKey, s *session, req *kmsg.ShareFetchRequest, over <-chan time.Time) []served {
+	last := req.MaxWaitMillis <= 0
+	for {
+		e.mu.Lock()
+		wake, closed := e.wake, e.closed
+		e.mu.Unlock()
+		if last || req.MinBytes <= 1 || e.enough(ctx, c, key, s, req.MinBytes) {
+			if got := e.collect(ctx, c, key, s, req); len(got) > 0 {
+				return got
+			}
+		}
+		if last || closed {
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-over:
+			last = true
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// turn gives the session's partitions, another one first each time.
+func (e *Engine) turn(s *session) []topicPart {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	parts := make([]topicPart, 0, len(s.parts))
+	for i := range s.parts {
+		parts = append(parts, s.parts[(s.turn+i)%len(s.parts)])
+	}
+	s.turn++
+	return parts
+}
+
+// enough tells whether the session's partitions have minBytes to read now, or
+// something else to tell.
+func (e *Engine) enough(ctx context.Context, c Conn, key sessionKey, s *session, minBytes int32) bool {
+	found := int32(0)
+	for _, tp := range e.turn(s) {
+		p := e.place(c.Node, tp)
+		k := partKey{key.group, tp.topic, tp.part}
+		if p.code != codeNone || e.load(ctx, k, p.name) != codeNone {
+			return true
+		}
+		from, committed, ok := e.next(k)
+		if !ok {
+			continue
+		}
+		chunk, err := e.read(ctx, p, from, minBytes-found, committed)
+		if err != nil {
+			return true
+		}
+		if found += int32(min(len(chunk.Records), int(minBytes))); found >= minBytes {
+			return true
+		}
+	}
+	return false
+}
+
+// next is where the share partition wants to be read from, if at all.
+func (e *Engine) next(k partKey) (from int64, committed, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.partition(k)
+	if p == nil {
+		return 0, false, false
+	}
+	from, ok = p.next()
+	return from, e.group(k.group).config.readCommitted, ok
+}
+
+// read reads the log as the group's isolation wants it.
+func (e *Engine) read(ctx context.Context, p placed, from int64, maxBytes int32, committed bool) (Chunk, error) {
+	chunk, err := e.cfg.Log.Read(ctx, p.name, p.part, from, maxBytes, committed)
+	if err == nil && committed {
+		chunk.Records = below(chunk.Records, chunk.Bounds.LastStable)
+	}
+	return chunk, err
+}
+
 // served is one partition's share of an answer.
 type served struct {
 	placed
@@ -128,20 +193,9 @@ type served struct {
 // collect acquires from the session's partitions in turn until the request's
 // limits are reached; partitions that cannot be served are told.
 func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session, req *kmsg.ShareFetchRequest) []served {
-	e.mu.Lock()
-	parts := make([]topicPart, 0, len(s.parts))
-	for i := range s.parts {
-		parts = append(parts, s.parts[(s.turn+i)%len(s.parts)])
-	}
-	s.turn++
-	e.mu.Unlock()
-
 	var out []served
 	records, bytes := int64(req.MaxRecords), int64(req.MaxBytes)
-	if req.Version < 1 {
-		records = 1 << 30
-	}
-	for _, tp := range parts {
+	for _, tp := range e.turn(s) {
 		p := e.place(c.Node, tp)
 		if p.code != codeNone {
 			out = append(out, served{placed: p})
@@ -150,13 +204,8 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 		if records <= 0 || bytes <= 0 {
 			continue
 		}
-		got, code := e.acquireFrom(ctx, key, p, records, bytes, req)
-		if code != codeNone {
-			p.code = code
-			out = append(out, served{placed: p})
-			continue
-		}
-		if len(got.ranges) == 0 {
+		got, code := e.acquireFrom(ctx, key, s, p, records, bytes, req)
+		if p.code = code; code == codeNone && len(got.ranges) == 0 {
 			continue
 		}
 		for _, r := range got.ranges {
@@ -168,29 +217,28 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 	return out
 }
 
-// acquireTries bounds how often a read is repeated because another member was
-// faster; the fetch then simply finds nothing this time.
-const acquireTries = 3
-
-func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, p placed, records, bytes int64, req *kmsg.ShareFetchRequest) (acquired, int16) {
+// acquireFrom reads without the lock and then takes what is still free, so a
+// member that was faster costs another read and never a record twice.
+func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, s *session, p placed, records, bytes int64, req *kmsg.ShareFetchRequest) (acquired, int16) {
 	k := partKey{key.group, p.topic, p.part}
 	if code := e.load(ctx, k, p.name); code != codeNone {
 		return acquired{}, code
 	}
-	for range acquireTries {
+	for ctx.Err() == nil {
 		e.mu.Lock()
 		sp := e.partition(k)
-		if sp == nil {
+		if sp == nil || e.sessions[key] != s {
 			e.mu.Unlock()
-			return acquired{}, codeUnknownTopicOrPartition
+			return acquired{}, codeNone
 		}
 		from, ok := sp.next()
+		size := sp.readSize(records, bytes)
 		committed := e.group(k.group).config.readCommitted
 		e.mu.Unlock()
 		if !ok {
 			return acquired{}, codeNone
 		}
-		chunk, err := e.cfg.Log.Read(ctx, p.name, p.part, from, int32(min(bytes, max(records, 8)*bytesPerRecord)), committed)
+		chunk, err := e.read(ctx, p, from, size, committed)
 		if err != nil {
 			if ctx.Err() != nil {
 				return acquired{}, codeNone
@@ -198,36 +246,40 @@ func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, p placed, reco
 			e.cfg.Logger.Warn("share fetch: log not read", "topic", p.name, "partition", p.part, "err", err)
 			return acquired{}, codeUnknownServerError
 		}
-		if committed {
-			chunk.Records = below(chunk.Records, chunk.Bounds.LastStable)
-		}
-		e.mu.Lock()
-		if sp = e.partition(k); sp == nil {
-			e.mu.Unlock()
-			return acquired{}, codeUnknownTopicOrPartition
-		}
-		sp.logStartMoved(chunk.Bounds.Start)
-		if now, still := sp.next(); !still || now != from {
-			e.mu.Unlock()
-			continue
-		}
-		cfg := e.group(k.group).config
-		deadline := time.Now().Add(cfg.lock)
-		start := sp.start
-		got := sp.acquire(acquireAsk{
-			owner: key.member, deadline: deadline, maxRecords: records, batchSize: int64(req.BatchSize),
+		got, again := e.acquire(key, s, k, acquireAsk{
+			owner: key.member, from: from, maxRecords: records, batchSize: int64(req.BatchSize),
 			exact: req.ShareAcquireMode == recordLimit, committed: committed, chunk: chunk,
 		})
-		if len(got.ranges) > 0 {
-			e.arm(deadline)
-		}
-		moved := sp.start != start // aborted batches were passed: look behind them
-		e.mu.Unlock()
-		if len(got.ranges) > 0 || !moved {
+		if !again {
 			return got, codeNone
 		}
 	}
 	return acquired{}, codeNone
+}
+
+// acquire takes from a piece of log what is free now. again says that nothing
+// was and that another piece may have some: others were faster, or what was
+// read is never delivered.
+func (e *Engine) acquire(key sessionKey, s *session, k partKey, a acquireAsk) (got acquired, again bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sp := e.partition(k)
+	if sp == nil || e.sessions[key] != s || e.closed {
+		return acquired{}, false // the session ended while we read: nobody would hold the records
+	}
+	sp.logStartMoved(a.chunk.Bounds.Start)
+	cfg := e.group(k.group).config
+	a.deadline = time.Now().Add(cfg.lock)
+	if a.exact {
+		a.batchSize = 0
+	}
+	got = sp.acquire(a)
+	if len(got.ranges) > 0 {
+		e.arm(a.deadline)
+		return got, false
+	}
+	now, ok := sp.next()
+	return acquired{}, ok && now != a.from
 }
 
 // below cuts batches at or above the last stable offset off.
@@ -274,46 +326,50 @@ func (e *Engine) load(ctx context.Context, k partKey, topic string) int16 {
 	return codeNone
 }
 
-// fill writes what was acquired and how acknowledgements went into the answer.
-func (e *Engine) fill(resp *kmsg.ShareFetchResponse, got []served, acked []ackResult) {
-	type slot struct {
-		served
-		ackCode int16
-	}
+// fill writes what was acquired and how acknowledgements went into the answer,
+// with the lock's length as it is now and the leaders that the member should go
+// to instead.
+func (e *Engine) fill(resp *kmsg.ShareFetchResponse, group string, got []served, acked []ackResult) {
+	resp.AcquisitionLockTimeoutMillis = e.lockMillis(group)
+	slots := make(map[topicPart]*kmsg.ShareFetchResponseTopicPartition)
 	var order []topicPart
-	slots := make(map[topicPart]*slot)
-	at := func(tp topicPart) *slot {
-		if slots[tp] == nil {
-			slots[tp] = &slot{served: served{placed: placed{topicPart: tp, leader: -1, epoch: -1}}}
-			order = append(order, tp)
+	slot := func(p placed) *kmsg.ShareFetchResponseTopicPartition {
+		out := slots[p.topicPart]
+		if out == nil {
+			part := kmsg.NewShareFetchResponseTopicPartition()
+			out = &part
+			out.Partition = p.part
+			slots[p.topicPart] = out
+			order = append(order, p.topicPart)
 		}
-		return slots[tp]
+		if p.leader >= 0 {
+			out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = p.leader, p.epoch
+		}
+		return out
 	}
 	for _, g := range got {
-		at(g.topicPart).served = g
-	}
-	for _, a := range acked {
-		at(a.tp).ackCode = a.code
-	}
-	hinted := make(map[int32]bool)
-	topics := make(map[[16]byte]int)
-	for _, tp := range order {
-		s := slots[tp]
-		out := kmsg.NewShareFetchResponseTopicPartition()
-		out.Partition, out.ErrorCode, out.AcknowledgeErrorCode = tp.part, s.code, s.ackCode
-		out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = s.leader, s.epoch
-		out.Records = s.got.records
-		for _, r := range s.got.ranges {
+		out := slot(g.placed)
+		if g.code != codeNone {
+			out.ErrorCode = g.code
+		}
+		if len(g.got.ranges) == 0 {
+			continue
+		}
+		out.Records = g.got.records
+		for _, r := range g.got.ranges {
 			ar := kmsg.NewShareFetchResponseTopicPartitionAcquiredRecord()
 			ar.FirstOffset, ar.LastOffset, ar.DeliveryCount = r.first, r.last, r.count
 			out.AcquiredRecords = append(out.AcquiredRecords, ar)
 		}
-		if s.leader >= 0 && !hinted[s.leader] {
-			hinted[s.leader] = true
-			if ep, ok := e.endpoint(s.leader); ok {
-				resp.NodeEndpoints = append(resp.NodeEndpoints, ep)
-			}
-		}
+	}
+	for _, a := range acked {
+		slot(a.placed).AcknowledgeErrorCode = a.code
+	}
+	var leaders []int32
+	topics := make(map[[16]byte]int)
+	for _, tp := range order {
+		out := slots[tp]
+		leaders = append(leaders, out.CurrentLeader.LeaderID)
 		i, ok := topics[tp.topic]
 		if !ok {
 			i = len(resp.Topics)
@@ -322,14 +378,11 @@ func (e *Engine) fill(resp *kmsg.ShareFetchResponse, got []served, acked []ackRe
 			t.TopicID = tp.topic
 			resp.Topics = append(resp.Topics, t)
 		}
-		resp.Topics[i].Partitions = append(resp.Topics[i].Partitions, out)
+		resp.Topics[i].Partitions = append(resp.Topics[i].Partitions, *out)
 	}
-}
-
-func fromWire(first, last int64, types []int8) acks.AcknowledgementBatch {
-	b := acks.AcknowledgementBatch{FirstOffset: first, LastOffset: last, Types: make([]acks.Type, len(types))}
-	for i, t := range types {
-		b.Types[i] = acks.Type(t)
+	for _, n := range e.endpoints(leaders) {
+		ep := kmsg.NewShareFetchResponseNodeEndpoint()
+		ep.NodeID, ep.Host, ep.Port, ep.Rack = n.id, n.host, n.port, n.rack
+		resp.NodeEndpoints = append(resp.NodeEndpoints, ep)
 	}
-	return b
 }

@@ -1,7 +1,6 @@
 package share
 
 import (
-	"cmp"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -32,6 +31,16 @@ type member struct {
 	topics            []string
 	target, delivered map[[16]byte][]int32 // assignment made, and as the member was told
 	timer             *time.Timer          // session timeout
+	until             time.Time            // when the session times out
+}
+
+func (g *group) stopTimers() {
+	for _, m := range g.members {
+		m.timer.Stop()
+	}
+	if g.assignTimer != nil {
+		g.assignTimer.Stop()
+	}
 }
 
 // checkMember is KIP-932's limit on member ids.
@@ -58,15 +67,16 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 	g := e.group(req.GroupID)
 	m := g.members[req.MemberID]
 	switch {
+	case g.epoch == 0 && req.MemberEpoch != 0:
+		return fail(codeGroupIDNotFound)
+	case m == nil && req.MemberEpoch != 0:
+		return fail(codeUnknownMemberID)
+	case m == nil && len(g.members) >= e.cfg.MaxMembers:
+		return fail(codeGroupMaxSizeReached)
 	case req.MemberEpoch == -1:
-		if m == nil {
-			return fail(codeUnknownMemberID)
-		}
 		e.remove(g, m)
 		resp.MemberID, resp.MemberEpoch = &m.id, -1
 		return resp
-	case m == nil && req.MemberEpoch > 0:
-		return fail(codeUnknownMemberID)
 	case m != nil && req.MemberEpoch > 0 && req.MemberEpoch != m.epoch && req.MemberEpoch != m.prev:
 		return fail(codeFencedMemberEpoch)
 	}
@@ -78,6 +88,7 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 		g.epoch++
 	}
 	m.timer.Reset(g.config.session)
+	m.until = time.Now().Add(g.config.session)
 	m.clientID, m.host = c.ClientID, c.Host
 	if req.RackID != nil {
 		m.rack = req.RackID
@@ -89,10 +100,9 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 			g.epoch++
 		}
 	}
-	if g.sawOther(topics) {
+	if g.learn(topics) {
 		g.epoch++
 	}
-	g.topics = topics
 	e.assign(g)
 
 	full := req.MemberEpoch == 0
@@ -108,176 +118,71 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 	return resp
 }
 
-// lookup gives the topics that the group's members subscribe to, as they are
-// now; it asks Log, so e.mu is not held.
+// lookup gives the topics that the group's members subscribe to as they are
+// now, those that do not exist with the zero Topic; it asks Log, so e.mu is not
+// held.
 func (e *Engine) lookup(name string, extra []string) map[string]Topic {
-	names := slices.Clone(extra)
+	topics := make(map[string]Topic)
+	for _, n := range extra {
+		topics[n] = Topic{}
+	}
 	e.mu.Lock()
 	if g := e.groups[name]; g != nil {
 		for _, m := range g.members {
-			names = append(names, m.topics...)
+			for _, n := range m.topics {
+				topics[n] = Topic{}
+			}
 		}
 	}
 	e.mu.Unlock()
-	topics := make(map[string]Topic)
-	for _, n := range names {
-		if t, ok := e.cfg.Log.TopicByName(n); ok {
-			topics[n] = t
-		}
+	for n := range topics {
+		topics[n], _ = e.cfg.Log.TopicByName(n)
 	}
 	return topics
 }
 
-func (g *group) sawOther(topics map[string]Topic) bool {
-	if len(topics) != len(g.topics) {
-		return true
-	}
-	for n, t := range topics {
-		if g.topics[n] != t {
-			return true
+// learn takes in what a lookup found and drops topics that nobody subscribes to
+// any more; it tells whether the assignment has to follow. Names that another
+// heartbeat looked up meanwhile stay as that one left them.
+func (g *group) learn(found map[string]Topic) (changed bool) {
+	wanted := make(map[string]bool)
+	for _, m := range g.members {
+		for _, n := range m.topics {
+			wanted[n] = true
 		}
 	}
-	return false
+	for n, t := range found {
+		if old, known := g.topics[n]; wanted[n] && t != (Topic{}) && (!known || old != t) {
+			g.topics[n] = t
+			changed = true
+		}
+	}
+	for n := range g.topics {
+		if t, looked := found[n]; !wanted[n] || (looked && t == Topic{}) {
+			delete(g.topics, n)
+			changed = true
+		}
+	}
+	return changed
 }
 
 func (e *Engine) sessionTimeout(g *group, m *member) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.closed && g.members[m.id] == m {
+	if !e.closed && g.members[m.id] == m && !time.Now().Before(m.until) { // no heartbeat overtook the timer
 		e.remove(g, m)
 	}
 }
 
-// remove takes a member out: its acquired records are given back, what it
-// staged stays with the transaction; e.mu is held.
+// remove takes a member out of the group. Its sessions and acquired records
+// stay: Kafka 4.4.0 gives them back when the session is closed, its connection
+// ends or the locks do, but not on leaving. e.mu is held.
 func (e *Engine) remove(g *group, m *member) {
 	m.timer.Stop()
 	delete(g.members, m.id)
 	g.epoch++
-	for k := range e.sessions {
-		if k.group == g.name && k.member == m.id {
-			delete(e.sessions, k)
-		}
-	}
-	for k, p := range e.parts {
-		if k.group == g.name {
-			e.partition(k)
-			p.release(m.id)
-		}
-	}
-	e.broadcast()
+	g.learn(nil)
 	e.assign(g)
-}
-
-// assign makes the target assignment for the group's present epoch, at once or,
-// as Kafka 4.3 does, an interval after the one before; e.mu is held.
-func (e *Engine) assign(g *group) {
-	if g.target == g.epoch || g.assignTimer != nil {
-		return
-	}
-	if wait := e.cfg.AssignmentInterval; wait > 0 {
-		if !g.assignedAt.IsZero() {
-			wait -= time.Since(g.assignedAt)
-		}
-		if wait > 0 {
-			g.assignTimer = time.AfterFunc(wait, func() {
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				g.assignTimer = nil
-				if !e.closed {
-					g.assignNow()
-				}
-			})
-			if g.target == 0 {
-				g.target = 1 // members have an epoch before they have partitions
-			}
-			return
-		}
-	}
-	g.assignNow()
-}
-
-func (g *group) assignNow() {
-	members := make([]*member, 0, len(g.members))
-	for _, m := range g.members {
-		members = append(members, m)
-	}
-	slices.SortFunc(members, func(a, b *member) int { return cmp.Compare(a.order, b.order) })
-	distribute(members, g.topics)
-	g.target, g.assignedAt = g.epoch, time.Now()
-}
-
-// distribute gives every partition of a subscribed topic to a member, and every
-// member a partition: with more members than partitions they share.
-func distribute(members []*member, topics map[string]Topic) {
-	type slot struct {
-		topic Topic
-		part  int32
-	}
-	var slots []slot
-	names := make([]string, 0, len(topics))
-	for n := range topics {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		for p := range topics[n].Partitions {
-			slots = append(slots, slot{topics[n], p})
-		}
-	}
-	for _, m := range members {
-		m.target = make(map[[16]byte][]int32)
-	}
-	give := func(m *member, s slot) { m.target[s.topic.ID] = append(m.target[s.topic.ID], s.part) }
-	taken := 0
-	for _, s := range slots {
-		var takers []*member
-		for _, m := range members {
-			if slices.Contains(m.topics, s.topic.Name) {
-				takers = append(takers, m)
-			}
-		}
-		if len(takers) > 0 {
-			give(takers[taken%len(takers)], s)
-			taken++
-		}
-	}
-	for i, m := range members {
-		if len(m.target) > 0 {
-			continue
-		}
-		var mine []slot
-		for _, s := range slots {
-			if slices.Contains(m.topics, s.topic.Name) {
-				mine = append(mine, s)
-			}
-		}
-		if len(mine) > 0 {
-			give(m, mine[i%len(mine)])
-		}
-	}
-}
-
-func sameAssignment(a, b map[[16]byte][]int32) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for id, ps := range a {
-		if !slices.Equal(ps, b[id]) {
-			return false
-		}
-	}
-	return true
-}
-
-func wireAssignment(a map[[16]byte][]int32) *kmsg.ShareGroupHeartbeatResponseAssignment {
-	out := kmsg.NewShareGroupHeartbeatResponseAssignment()
-	for id, ps := range a {
-		tp := kmsg.NewShareGroupHeartbeatResponseAssignmentTopicPartition()
-		tp.TopicID, tp.Partitions = id, ps
-		out.TopicPartitions = append(out.TopicPartitions, tp)
-	}
-	return &out
 }
 
 // describe answers ShareGroupDescribe.
@@ -294,7 +199,7 @@ func (e *Engine) describe(c Conn, req *kmsg.ShareGroupDescribeRequest) kmsg.Resp
 		e.mu.Lock()
 		g := e.groups[name]
 		if g == nil || g.epoch == 0 {
-			out.ErrorCode = codeGroupIDNotFound
+			out.ErrorCode, out.GroupState = codeGroupIDNotFound, "Dead"
 		} else {
 			g.describe(&out)
 		}

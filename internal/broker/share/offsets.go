@@ -2,13 +2,15 @@ package share
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // describeOffsets answers DescribeShareGroupOffsets; no topics means all that
-// the group has. Start offset and lag are -1 where nothing was fetched yet.
+// the group has. Start offset and lag are -1 where nothing was acknowledged or
+// given back yet, since they come from what was persisted.
 func (e *Engine) describeOffsets(ctx context.Context, c Conn, req *kmsg.DescribeShareGroupOffsetsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DescribeShareGroupOffsetsResponse)
 	for _, g := range req.Groups {
@@ -55,9 +57,9 @@ func (e *Engine) topicsOf(g kmsg.DescribeShareGroupOffsetsRequestGroup) []kmsg.D
 		}
 	}
 	var out []kmsg.DescribeShareGroupOffsetsRequestGroupTopic
-	for name, parts := range byName {
-		slices.Sort(parts)
-		out = append(out, kmsg.DescribeShareGroupOffsetsRequestGroupTopic{Topic: name, Partitions: parts})
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		slices.Sort(byName[name])
+		out = append(out, kmsg.DescribeShareGroupOffsetsRequestGroupTopic{Topic: name, Partitions: byName[name]})
 	}
 	return out
 }
@@ -82,9 +84,9 @@ func (e *Engine) describeTopic(ctx context.Context, group, name string, parts []
 		switch {
 		case err != nil:
 			p.ErrorCode = codeUnknownServerError
-		case sp != nil:
+		case sp != nil && sp.written:
 			p.StartOffset = sp.start
-			p.Lag = max(0, bounds.End-sp.start-sp.deliveryComplete())
+			p.Lag = bounds.End - sp.start - sp.deliveryComplete()
 		}
 		e.mu.Unlock()
 		out.Partitions = append(out.Partitions, p)
@@ -92,12 +94,13 @@ func (e *Engine) describeTopic(ctx context.Context, group, name string, parts []
 	return out
 }
 
-// alterOffsets answers AlterShareGroupOffsets: the group must be empty. A
-// partition with staged records is refused, since a commit would then find
-// nothing to acknowledge; the KIPs leave this open.
+// alterOffsets answers AlterShareGroupOffsets: the group must be empty, and one
+// that does not exist is made. -1 leaves the start to the reset policy. A group
+// with staged records is refused, since their transaction would then decide
+// nothing; the KIPs leave this open.
 func (e *Engine) alterOffsets(c Conn, req *kmsg.AlterShareGroupOffsetsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.AlterShareGroupOffsetsResponse)
-	if code := e.emptyGroup(c, req.GroupID); code != codeNone {
+	if code := e.emptyGroup(c, req.GroupID); code != codeNone && code != codeGroupIDNotFound {
 		resp.ErrorCode = code
 		return resp
 	}
@@ -112,12 +115,10 @@ func (e *Engine) alterOffsets(c Conn, req *kmsg.AlterShareGroupOffsetsRequest) k
 			switch {
 			case !ok || rp.Partition < 0 || rp.Partition >= t.Partitions:
 				p.ErrorCode = codeUnknownTopicOrPartition
-			case rp.StartOffset < 0:
+			case rp.StartOffset < -1:
 				p.ErrorCode = codeInvalidRequest
 			default:
-				e.mu.Lock()
-				e.parts[partKey{req.GroupID, t.ID, rp.Partition}] = newPartition(rp.StartOffset)
-				e.mu.Unlock()
+				e.setStart(partKey{req.GroupID, t.ID, rp.Partition}, rp.StartOffset)
 			}
 			out.Partitions = append(out.Partitions, p)
 		}
@@ -126,7 +127,24 @@ func (e *Engine) alterOffsets(c Conn, req *kmsg.AlterShareGroupOffsetsRequest) k
 	return resp
 }
 
-// deleteOffsets answers DeleteShareGroupOffsets, with alterOffsets' rules.
+func (e *Engine) setStart(k partKey, start int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.group(k.group); g.epoch == 0 {
+		g.epoch, g.target = 1, 1
+	}
+	if start < 0 {
+		delete(e.parts, k)
+	} else {
+		p := newPartition(start)
+		p.written = true
+		e.parts[k] = p
+	}
+	e.broadcast()
+}
+
+// deleteOffsets answers DeleteShareGroupOffsets: the group must exist, be empty
+// and have nothing staged.
 func (e *Engine) deleteOffsets(c Conn, req *kmsg.DeleteShareGroupOffsetsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DeleteShareGroupOffsetsResponse)
 	if code := e.emptyGroup(c, req.GroupID); code != codeNone {
@@ -136,21 +154,23 @@ func (e *Engine) deleteOffsets(c Conn, req *kmsg.DeleteShareGroupOffsetsRequest)
 	for _, rt := range req.Topics {
 		out := kmsg.NewDeleteShareGroupOffsetsResponseTopic()
 		out.Topic = rt.Topic
-		t, ok := e.cfg.Log.TopicByName(rt.Topic)
-		out.TopicID = t.ID
-		if !ok {
+		if t, ok := e.cfg.Log.TopicByName(rt.Topic); ok && e.forgetTopic(req.GroupID, t.ID) {
+			out.TopicID = t.ID
+		} else {
 			out.ErrorCode = codeUnknownTopicOrPartition
 		}
-		e.mu.Lock()
-		for k := range e.parts {
-			if ok && k.group == req.GroupID && k.topic == t.ID {
-				delete(e.parts, k)
-			}
-		}
-		e.mu.Unlock()
 		resp.Topics = append(resp.Topics, out)
 	}
 	return resp
+}
+
+// forgetTopic tells whether the group had offsets of the topic.
+func (e *Engine) forgetTopic(group string, topic [16]byte) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	had := len(e.parts)
+	maps.DeleteFunc(e.parts, func(k partKey, _ *partition) bool { return k.group == group && k.topic == topic })
+	return len(e.parts) < had
 }
 
 func (e *Engine) emptyGroup(c Conn, name string) int16 {
@@ -161,10 +181,10 @@ func (e *Engine) emptyGroup(c Conn, name string) int16 {
 	defer e.mu.Unlock()
 	g := e.groups[name]
 	switch {
+	case g != nil && (len(g.members) > 0 || e.pending(name)):
+		return codeNonEmptyGroup
 	case g == nil || g.epoch == 0:
 		return codeGroupIDNotFound
-	case len(g.members) > 0 || e.pending(name):
-		return codeNonEmptyGroup
 	}
 	return codeNone
 }

@@ -13,6 +13,8 @@ type partition struct {
 	end     int64 // first offset never acquired (SPEO + 1)
 	entries []entry
 
+	written bool // something was persisted: until then Kafka describes no start
+
 	limit    int16 // delivery count limit
 	maxLocks int64
 
@@ -101,6 +103,7 @@ func (p *partition) deliveryComplete() int64 {
 
 // giveBack makes an acquired entry available, or archives it at the limit.
 func (p *partition) giveBack(e *entry) {
+	p.written = true
 	e.owner, e.deadline, e.persisted = "", time.Time{}, e.count
 	e.state = Available
 	if e.count >= p.limit {

@@ -1,105 +1,132 @@
 package share
 
 import (
-	"context"
 	"time"
 
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// ackAsk is one partition's acknowledgements in a request.
+type ackAsk struct {
+	tp      topicPart
+	batches []acks.AcknowledgementBatch
+}
+
+// ackResult is the answer to an ackAsk.
+type ackResult struct {
+	placed
+	code int16
+}
+
+func fromWire(first, last int64, types []int8) acks.AcknowledgementBatch {
+	b := acks.AcknowledgementBatch{FirstOffset: first, LastOffset: last, Types: make([]acks.Type, len(types))}
+	for i, t := range types {
+		b.Types[i] = acks.Type(t)
+	}
+	return b
+}
+
 // acknowledge answers ShareAcknowledge (KIP-932).
-func (e *Engine) acknowledge(_ context.Context, c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Response {
+func (e *Engine) acknowledge(c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ShareAcknowledgeResponse)
 	fail := func(code int16) kmsg.Response { resp.ErrorCode = code; return resp }
 	switch {
 	case req.GroupID == nil || *req.GroupID == "" || req.MemberID == nil || !checkMember(*req.MemberID):
 		return fail(codeInvalidRequest)
-	case req.ShareSessionEpoch == 0:
+	case req.ShareSessionEpoch == 0: // only a fetch opens a session
 		return fail(codeInvalidShareSessionEpoch)
 	}
 	key := sessionKey{*req.GroupID, *req.MemberID, c.Node}
 	e.mu.Lock()
 	_, code := e.enter(key, req.ShareSessionEpoch)
-	resp.AcquisitionLockTimeoutMillis = int32(e.group(key.group).config.lock.Milliseconds())
 	e.mu.Unlock()
 	if code != codeNone {
 		return fail(code)
 	}
-	batches := make(map[topicPart][]acks.AcknowledgementBatch)
+	var asks []ackAsk
 	for _, t := range req.Topics {
 		for _, p := range t.Partitions {
-			tp := topicPart{t.TopicID, p.Partition}
-			batches[tp] = []acks.AcknowledgementBatch{}
+			a := ackAsk{tp: topicPart{t.TopicID, p.Partition}}
 			for _, b := range p.AcknowledgementBatches {
-				batches[tp] = append(batches[tp], fromWire(b.FirstOffset, b.LastOffset, b.AcknowledgeTypes))
+				a.batches = append(a.batches, fromWire(b.FirstOffset, b.LastOffset, b.AcknowledgeTypes))
 			}
+			asks = append(asks, a)
 		}
 	}
-	results := e.applyAcks(c, key, batches, req.IsRenewAck)
+	results := e.applyAcks(c, key, asks, req.IsRenewAck)
 	if req.ShareSessionEpoch == finalEpoch {
-		leads := e.leads(c.Node)
-		e.mu.Lock()
-		e.closeSession(key, leads)
-		e.mu.Unlock()
+		e.endSession(key)
 	}
-	byPart := make(map[topicPart]int16, len(results))
-	for _, r := range results {
-		byPart[r.tp] = r.code
-	}
-	hinted := make(map[int32]bool)
+	resp.AcquisitionLockTimeoutMillis = e.lockMillis(key.group)
+	var leaders []int32
 	for _, t := range req.Topics {
 		rt := kmsg.NewShareAcknowledgeResponseTopic()
 		rt.TopicID = t.TopicID
-		for _, p := range t.Partitions {
+		for range t.Partitions {
+			r := results[0]
+			results = results[1:]
 			out := kmsg.NewShareAcknowledgeResponseTopicPartition()
-			out.Partition, out.ErrorCode = p.Partition, byPart[topicPart{t.TopicID, p.Partition}]
-			if out.ErrorCode == codeNotLeaderOrFollower {
-				at := e.place(c.Node, topicPart{t.TopicID, p.Partition})
-				out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = at.leader, at.epoch
-				if ep, ok := e.endpoint(at.leader); ok && !hinted[at.leader] {
-					hinted[at.leader] = true
-					n := kmsg.NewShareAcknowledgeResponseNodeEndpoint()
-					n.NodeID, n.Host, n.Port, n.Rack = ep.NodeID, ep.Host, ep.Port, ep.Rack
-					resp.NodeEndpoints = append(resp.NodeEndpoints, n)
-				}
-			}
+			out.Partition, out.ErrorCode = r.part, r.code
+			out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = r.leader, r.epoch
+			leaders = append(leaders, r.leader)
 			rt.Partitions = append(rt.Partitions, out)
 		}
 		resp.Topics = append(resp.Topics, rt)
 	}
+	for _, n := range e.endpoints(leaders) {
+		ep := kmsg.NewShareAcknowledgeResponseNodeEndpoint()
+		ep.NodeID, ep.Host, ep.Port, ep.Rack = n.id, n.host, n.port, n.rack
+		resp.NodeEndpoints = append(resp.NodeEndpoints, ep)
+	}
 	return resp
 }
 
-// applyAcks applies acknowledgements partition by partition: each is all or
-// nothing and none depends on another.
-func (e *Engine) applyAcks(c Conn, key sessionKey, batches map[topicPart][]acks.AcknowledgementBatch, renew bool) []ackResult {
-	var out []ackResult
-	for tp, bs := range batches {
-		code := checkBatches(bs, renew)
-		if at := e.place(c.Node, tp); at.code != codeNone {
-			code = at.code
+// applyAcks applies acknowledgements partition by partition, in order: each
+// partition is all or nothing and none depends on another. There is one result
+// for each ask.
+func (e *Engine) applyAcks(c Conn, key sessionKey, asks []ackAsk, renew bool) []ackResult {
+	out := make([]ackResult, 0, len(asks))
+	for _, a := range asks {
+		r := ackResult{placed: e.place(c.Node, a.tp)}
+		switch r.code = r.placed.code; r.code {
+		case codeNone, codeNotLeaderOrFollower:
+			if code := checkBatches(a.batches, renew); code != codeNone {
+				r.code = code
+			}
 		}
-		if code == codeNone && len(bs) > 0 {
-			code = e.applyTo(key, tp, bs)
+		if r.code == codeNone && len(a.batches) > 0 {
+			r.code = e.applyTo(key, a)
 		}
-		out = append(out, ackResult{tp, code})
+		out = append(out, r)
 	}
 	return out
 }
 
-func (e *Engine) applyTo(key sessionKey, tp topicPart, bs []acks.AcknowledgementBatch) int16 {
+func (e *Engine) applyTo(key sessionKey, a ackAsk) int16 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	k := partKey{key.group, tp.topic, tp.part}
-	p := e.partition(k)
+	p := e.partition(partKey{key.group, a.tp.topic, a.tp.part})
 	if p == nil {
 		return codeUnknownTopicOrPartition
 	}
 	cfg := e.group(key.group).config
-	code := p.acknowledge(key.member, bs, ackRule{renew: cfg.renew, deadline: time.Now().Add(cfg.lock)})
-	if code == codeNone {
+	rule := ackRule{renew: cfg.renew, deadline: time.Now().Add(cfg.lock)}
+	before, could := p.next()
+	code := p.acknowledge(key.member, a.batches, rule)
+	if code != codeNone {
+		return code
+	}
+	e.arm(rule.deadline) // a renewed lock may be the first to end, where locks were made shorter
+	if after, can := p.next(); can && (after != before || !could) {
 		e.broadcast()
 	}
-	return code
+	return codeNone
+}
+
+// lockMillis is what answers say of the acquisition lock.
+func (e *Engine) lockMillis(group string) int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int32(e.group(group).config.lock.Milliseconds())
 }

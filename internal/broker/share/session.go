@@ -1,8 +1,6 @@
 package share
 
-import (
-	"github.com/twmb/franz-go/pkg/kmsg"
-)
+import "slices"
 
 // sessionKey names a share session: one per member and broker (KIP-932).
 type sessionKey struct {
@@ -24,21 +22,13 @@ type topicPart struct {
 }
 
 func (s *session) add(tp topicPart) {
-	for _, x := range s.parts {
-		if x == tp {
-			return
-		}
+	if !slices.Contains(s.parts, tp) {
+		s.parts = append(s.parts, tp)
 	}
-	s.parts = append(s.parts, tp)
 }
 
 func (s *session) forget(tp topicPart) {
-	for i, x := range s.parts {
-		if x == tp {
-			s.parts = append(s.parts[:i], s.parts[i+1:]...)
-			return
-		}
-	}
+	s.parts = slices.DeleteFunc(s.parts, func(x topicPart) bool { return x == tp })
 }
 
 const finalEpoch = -1
@@ -86,8 +76,17 @@ func (e *Engine) open(k sessionKey, conn uint64) (*session, int16) {
 	return s, codeNone
 }
 
-// closeSession drops a session and gives back what its member has acquired on
-// that broker. leads tells which partitions the broker leads; e.mu is held.
+// endSession closes a session and gives back what its member has acquired on
+// that broker.
+func (e *Engine) endSession(k sessionKey) {
+	leads := e.leads(k.node)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closeSession(k, leads)
+}
+
+// closeSession is endSession's part under e.mu; leads tells which partitions
+// the broker leads.
 func (e *Engine) closeSession(k sessionKey, leads func(topicPart) bool) {
 	delete(e.sessions, k)
 	changed := false
@@ -101,7 +100,7 @@ func (e *Engine) closeSession(k sessionKey, leads func(topicPart) bool) {
 	}
 }
 
-// leads asks Log, before e.mu is taken, which partitions a node leads.
+// leads asks Log, without e.mu, which partitions a node leads.
 func (e *Engine) leads(node int32) func(topicPart) bool {
 	e.mu.Lock()
 	all := make(map[topicPart]bool)
@@ -118,8 +117,8 @@ func (e *Engine) leads(node int32) func(topicPart) bool {
 	return func(tp topicPart) bool { return all[tp] }
 }
 
-// ConnClosed says that a client connection is gone: its sessions end and what
-// their members had acquired there is given back.
+// ConnClosed says that a client connection is gone: the sessions opened on it
+// end, and what their members had acquired there is given back.
 func (e *Engine) ConnClosed(node int32, id uint64) {
 	var mine []sessionKey
 	e.mu.Lock()
@@ -171,10 +170,25 @@ func (e *Engine) place(node int32, tp topicPart) placed {
 	return p
 }
 
-// endpoint names the node that leads, for the answer's hints.
-func (e *Engine) endpoint(node int32) (kmsg.ShareFetchResponseNodeEndpoint, bool) {
-	out := kmsg.NewShareFetchResponseNodeEndpoint()
-	host, port, rack, ok := e.cfg.Log.Node(node)
-	out.NodeID, out.Host, out.Port, out.Rack = node, host, port, rack
-	return out, ok
+// endpoint is where a node listens.
+type endpoint struct {
+	id   int32
+	host string
+	port int32
+	rack *string
+}
+
+// endpoints names each of the leaders once, for the answer's hints; negative
+// ones mean that there is nothing to hint at.
+func (e *Engine) endpoints(leaders []int32) []endpoint {
+	var out []endpoint
+	for _, id := range leaders {
+		if id < 0 || slices.ContainsFunc(out, func(x endpoint) bool { return x.id == id }) {
+			continue
+		}
+		if host, port, rack, ok := e.cfg.Log.Node(id); ok {
+			out = append(out, endpoint{id, host, port, rack})
+		}
+	}
+	return out
 }

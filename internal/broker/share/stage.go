@@ -50,6 +50,11 @@ func (e *Engine) Stage(ctx context.Context, c Conn, req *wire.Request) *wire.Res
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if req.ProducerEpoch < e.decided[req.ProducerID] {
+		// The transaction ended after it was registered: no marker would come.
+		resp.Topics = nil
+		return fail(codeInvalidProducerEpoch)
+	}
 	for i, t := range req.Topics {
 		for j, p := range t.Partitions {
 			out := &resp.Topics[i].Partitions[j]

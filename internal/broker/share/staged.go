@@ -10,46 +10,38 @@ import (
 // again, by the same producer at the same epoch, changes nothing and succeeds,
 // so that a request whose answer was lost can be repeated.
 func (p *partition) stage(owner string, producerID int64, epoch int16, batches []acks.AcknowledgementBatch) int16 {
+	defer p.settle()
 	for _, b := range batches {
-		code, skip := p.reachable(b)
-		if code != codeNone {
-			return code
-		}
-		if skip {
-			continue
-		}
-		for r := range b.Runs() {
-			target, ok := stagedTarget(r.Type)
-			if !ok {
+		for _, t := range b.Types {
+			if _, ok := stagedTarget(t); !ok {
 				return codeInvalidRequest
 			}
-			if r.Last < p.start {
-				continue
-			}
-			for _, e := range p.cover(max(r.First, p.start), r.Last) {
+		}
+		if code := p.reachable(b); code != codeNone {
+			return code
+		}
+		for r := range p.runs(b) {
+			target, _ := stagedTarget(r.Type)
+			for _, e := range p.cover(r.First, r.Last) {
 				again := e.state == TxPending && e.producerID == producerID && e.producerEpoch == epoch && e.target == target
 				if e.owner != owner || (e.state != Acquired && !again) {
-					p.settle()
 					return codeInvalidRecordState
 				}
 			}
 		}
 	}
 	for _, b := range batches {
-		for r := range b.Runs() {
-			if r.Last < p.start {
-				continue
-			}
+		for r := range p.runs(b) {
 			target, _ := stagedTarget(r.Type)
-			lo, hi := p.split(max(r.First, p.start)), p.split(r.Last+1)
-			for i := lo; i < hi; i++ {
-				e := &p.entries[i]
+			staged := p.cover(r.First, r.Last)
+			for i := range staged {
+				e := &staged[i]
 				e.state, e.deadline, e.persisted = TxPending, time.Time{}, e.count
 				e.producerID, e.producerEpoch, e.target = producerID, epoch, target
 			}
+			p.written = true
 		}
 	}
-	p.settle()
 	return codeNone
 }
 
