@@ -342,7 +342,7 @@ func (e *Engine) fill(resp *kmsg.ShareFetchResponse, group string, got []served,
 			slots[p.topicPart] = out
 			order = append(order, p.topicPart)
 		}
-		if p.leader >= 0 {
+		if p.leader >= 0 { // without a hint Kafka writes zeros
 			out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = p.leader, p.epoch
 		}
 		return out

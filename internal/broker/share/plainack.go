@@ -68,7 +68,9 @@ func (e *Engine) acknowledge(c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Res
 			results = results[1:]
 			out := kmsg.NewShareAcknowledgeResponseTopicPartition()
 			out.Partition, out.ErrorCode = r.part, r.code
-			out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = r.leader, r.epoch
+			if r.leader >= 0 { // without a hint Kafka writes zeros
+				out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = r.leader, r.epoch
+			}
 			leaders = append(leaders, r.leader)
 			rt.Partitions = append(rt.Partitions, out)
 		}
