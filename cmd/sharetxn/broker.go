@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/sharetxn/sharetxn/internal/broker"
+)
+
+// topicList is a repeatable flag NAME:PARTITIONS.
+type topicList map[string]int32
+
+func (l topicList) String() string { return "" }
+
+func (l topicList) Set(s string) error {
+	name, parts, ok := strings.Cut(s, ":")
+	n := int64(1)
+	if ok {
+		var err error
+		if n, err = strconv.ParseInt(parts, 10, 32); err != nil || n < 1 {
+			return fmt.Errorf("%q: want NAME:PARTITIONS", s)
+		}
+	}
+	if name == "" {
+		return fmt.Errorf("%q: want NAME:PARTITIONS", s)
+	}
+	l[name] = int32(n)
+	return nil
+}
+
+func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	topics := topicList{}
+	fs := flag.NewFlagSet("sharetxn broker", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	listen := fs.String("listen", "127.0.0.1:9092", "address of the first broker; further ones take the ports after it, or free ones for port 0")
+	n := fs.Int("brokers", 1, "brokers, 1 to 10")
+	stock := fs.Bool("stock44", false, "look like a stock Kafka 4.4: no KIP-1289")
+	verbose := fs.Bool("verbose", false, "log to standard error")
+	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS; repeatable")
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	bad := func(format string, a ...any) error {
+		fmt.Fprintf(stderr, "sharetxn broker: "+format+"\n", a...)
+		return errUsage
+	}
+	host, portText, err := net.SplitHostPort(*listen)
+	if err != nil {
+		return bad("--listen: %v", err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	switch {
+	case err != nil:
+		return bad("--listen: port %q", portText)
+	case *n < 1 || *n > 10:
+		return bad("--brokers %d: want 1 to 10", *n)
+	case fs.NArg() > 0:
+		return bad("unexpected %q", fs.Args())
+	}
+	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock}
+	for i := range *n {
+		p := int(port)
+		if p > 0 {
+			p += i
+		}
+		cfg.Ports = append(cfg.Ports, p)
+	}
+	if *verbose {
+		cfg.Logger = slog.New(slog.NewTextHandler(stderr, nil))
+	}
+	c, err := broker.Start(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	fmt.Fprintln(stdout, "listening:", strings.Join(c.Seeds(), ","))
+	<-ctx.Done()
+	return nil
+}

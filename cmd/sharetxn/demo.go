@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/demo"
+	"github.com/sharetxn/sharetxn/examples/data"
+)
+
+func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	cfg := demo.Config{Stdout: stdout, Stderr: stderr}
+	fs := flag.NewFlagSet("sharetxn demo", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		fmt.Fprintln(stderr, "usage: sharetxn demo [flags] [FILE|-]\n\nFILE is NDJSON, one event a line; - reads standard input; without it the bundled\nearthquakes are used. Exit status 1 unless the audit finds the result right.")
+		fs.PrintDefaults()
+	}
+	fs.Uint64Var(&cfg.Seed, "seed", 1, "which batches fail on purpose")
+	fs.IntVar(&cfg.Members, "members", 3, "members of the share group, 1 to 100")
+	fs.IntVar(&cfg.Batch, "batch", 10, "records a transaction at the most, 1 to 10000")
+	fs.BoolVar(&cfg.JSON, "json", false, "print one JSON object instead of the table")
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	bad := func(format string, a ...any) error {
+		fmt.Fprintf(stderr, "sharetxn demo: "+format+"\n", a...)
+		return errUsage
+	}
+	switch {
+	case cfg.Members < 1 || cfg.Members > 100:
+		return bad("--members %d: want 1 to 100", cfg.Members)
+	case cfg.Batch < 1 || cfg.Batch > 10000:
+		return bad("--batch %d: want 1 to 10000", cfg.Batch)
+	case fs.NArg() > 1:
+		return bad("one FILE at the most, got %q", fs.Args())
+	}
+	switch name := fs.Arg(0); name {
+	case "":
+		cfg.Input = bytes.NewReader(data.Earthquakes)
+	case "-":
+		cfg.Input = stdin
+	default:
+		f, err := os.Open(name)
+		if err != nil {
+			return bad("%v", err)
+		}
+		defer f.Close()
+		cfg.Input = f
+	}
+	return demo.Run(ctx, cfg)
+}

@@ -1,0 +1,125 @@
+// Command ctp consumes from a share group, transforms and produces, each record
+// exactly once, on brokers that have KIP-1289. It has the loop in two forms.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/producer"
+	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// loop is the usual form: a closure per batch.
+func loop(ctx context.Context, cl *sharetxn.Cluster, in, out, group, id string) error {
+	c, err := shareconsumer.New(cl, group, shareconsumer.Topics(in), shareconsumer.AcknowledgementMode(shareconsumer.Transactional))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p, err := producer.New(cl, id)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	for batch, err := range c.Batches(ctx) {
+		if err == nil {
+			_, err = p.InTransaction(ctx, batch, func(ctx context.Context, t *producer.Txn) error {
+				for _, r := range batch.Records() {
+					if err := t.Produce(ctx, &kgo.Record{Topic: out, Key: r.Key, Value: bytes.ToUpper(r.Value)}); err != nil {
+						return err
+					}
+					r.Accept()
+				}
+				return nil
+			})
+		}
+		if sharetxn.IsFatal(err) {
+			return err
+		} else if err != nil {
+			log.Print(err) // the records come back by themselves
+		}
+	}
+	return nil
+}
+
+// kipLoop is the KIP's own form: an explicit handle, and acknowledgements sent
+// to the transaction by hand.
+func kipLoop(ctx context.Context, cl *sharetxn.Cluster, in, out, group, id string) error {
+	c, err := shareconsumer.New(cl, group, shareconsumer.Topics(in), shareconsumer.AcknowledgementMode(shareconsumer.Transactional))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p, err := producer.New(cl, id)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	for batch, err := range c.Batches(ctx) {
+		if err == nil {
+			err = once(ctx, c, p, batch, out)
+		}
+		if sharetxn.IsFatal(err) {
+			return err
+		} else if err != nil {
+			log.Print(err)
+		}
+	}
+	return nil
+}
+
+func once(ctx context.Context, c *shareconsumer.Consumer, p *producer.Producer, batch *shareconsumer.Batch, out string) error {
+	txn, err := p.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer txn.Abort(ctx) // no-op after Commit
+	for _, r := range batch.Records() {
+		if err := txn.Produce(ctx, &kgo.Record{Topic: out, Key: r.Key, Value: bytes.ToUpper(r.Value)}); err != nil {
+			return err
+		}
+	}
+	set, err := acks.FromRecords(batch.Records(), acks.Accept)
+	if err != nil {
+		return err
+	}
+	if err := txn.SendShareAcknowledgementsToTransaction(ctx, set.Map(), c.ShareGroupMetadata()); err != nil {
+		return err
+	}
+	_, err = txn.Commit(ctx)
+	return err
+}
+
+func main() {
+	seeds := flag.String("bootstrap", "localhost:9092", "brokers, separated by commas")
+	in := flag.String("in", "source", "topic to consume")
+	out := flag.String("out", "destination", "topic to produce to")
+	group := flag.String("group", "enrichers", "share group")
+	id := flag.String("id", "enricher-0", "transactional id; each process needs its own")
+	kip := flag.Bool("kip", false, "use the KIP's own form")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(*seeds, ",")...)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cl.Close()
+	run := loop
+	if *kip {
+		run = kipLoop
+	}
+	if err := run(ctx, cl, *in, *out, *group, *id); err != nil {
+		fmt.Println(err)
+	}
+}
