@@ -1,0 +1,51 @@
+# What a newcomer needs: `make demo` and `make test`. Everything here needs Go
+# and the module proxy; the tests on real Kafka need Java and Maven as well.
+
+SHELL := /bin/bash
+
+GOTESTSUM_VERSION := v1.13.0
+GOLANGCI_VERSION  := v2.15.0
+
+# The version is part of the file's name, so that a new pin is a new tool.
+TOOLS     := $(CURDIR)/.tools
+GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
+GOLANGCI  := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+
+# Folders that are modules of their own. Only integration has tests of the
+# product; a folder that is not there is left out.
+MODULES := . $(wildcard integration)
+
+ARGS     ?=
+FUZZTIME ?= 20s
+BENCH    ?= .
+
+.PHONY: help demo test lint bench fuzz clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+demo: ## real records through a share group and transactions, then an audit (ARGS="--json")
+	@go run ./cmd/sharetxn demo $(ARGS)
+
+test: $(GOTESTSUM) ## all tests of all modules, with the race detector
+	@GOTESTSUM=$(GOTESTSUM) scripts/test $(MODULES)
+
+lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
+	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)
+
+bench: ## benchmarks (BENCH=regexp)
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+fuzz: ## every fuzz target in turn (FUZZTIME=20s for each)
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+clean: ## remove tools and build output; caches of Go and Maven stay
+	@rm -rf $(TOOLS) bin dist
+
+$(GOTESTSUM):
+	@GOBIN=$(TOOLS) go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	@mv $(TOOLS)/gotestsum $@
+
+$(GOLANGCI):
+	@GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(TOOLS)/golangci-lint $@
