@@ -1,0 +1,74 @@
+package producer
+
+import (
+	"context"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/groupmeta"
+	"github.com/sharetxn/sharetxn/internal/bind"
+	"github.com/sharetxn/sharetxn/txnmanager"
+)
+
+// bound is a handle that the transaction holds.
+type bound struct {
+	handle bind.Handle
+	member groupmeta.ShareGroupMetadata // who staged for it; zero until then
+}
+
+// bind is called within a call that the end waits for.
+func (t *Txn) bind(h bind.Handle) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.bound = append(t.bound, &bound{handle: h})
+}
+
+// held gives what is bound; after close and expel nothing is added.
+func (t *Txn) held() []*bound {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bound
+}
+
+// collect takes the verdicts, when the outputs are delivered: until then the
+// batches are renewed.
+func (t *Txn) collect(ctx context.Context) ([]txnmanager.Acknowledged, error) {
+	var all []txnmanager.Acknowledged
+	for _, b := range t.held() {
+		f, err := b.handle.Freeze(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b.member = f.Member
+		if f.Records > 0 {
+			all = append(all, txnmanager.Acknowledged{Member: f.Member, LockUntil: f.LockUntil, Batches: f.Batches})
+		}
+	}
+	return all, nil
+}
+
+// lateVerdicts is asked right before EndTxn(commit).
+func (t *Txn) lateVerdicts() error {
+	for _, b := range t.held() {
+		if err := b.handle.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled tells the bound batches how the transaction ended, and whoever waits.
+func (t *Txn) settled(e txnmanager.Ended) {
+	for _, b := range t.held() {
+		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Staged: func(tp acks.TopicIDPartition) bool {
+			return e.Staged(b.member.GroupID(), b.member.MemberID(), tp)
+		}})
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.outcome = sharetxn.Outcome(e.Outcome)
+	if !t.told {
+		t.told = true
+		close(t.done)
+	}
+}

@@ -1,0 +1,147 @@
+package producer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/txnmanager"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// outputs is the kgo client that produces, and its replacement when it cannot
+// follow. It implements txnmanager.Outputs.
+type outputs struct {
+	core *core.Cluster
+	opts []kgo.Opt
+	// inits counts the InitProducerId requests of the present client.
+	inits  *initCounter
+	opened int64 // inits when the transaction was opened
+
+	mu     sync.Mutex
+	client *kgo.Client
+	used   bool // the client has, or may have, a producer id
+	closed bool
+	wg     sync.WaitGroup // clients being closed
+}
+
+var _ txnmanager.Outputs = (*outputs)(nil)
+
+// initCounter is a kgo hook: a kgo client that asks for a producer epoch in the
+// middle of a transaction has aborted it.
+type initCounter struct{ n atomic.Int64 }
+
+var _ kgo.HookBrokerWrite = (*initCounter)(nil)
+
+// OnBrokerWrite implements kgo.HookBrokerWrite.
+func (c *initCounter) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == kmsg.InitProducerID.Int16() {
+		c.n.Add(1)
+	}
+}
+
+// followBackoff is how often a client that follows asks whether the markers are
+// written. They take about a millisecond; kgo's own 20 ms would be most of a
+// short transaction.
+const followBackoff = time.Millisecond
+
+func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs, error) {
+	opts := append([]kgo.Opt{}, cfg.kafka...)
+	opts = append(opts, kgo.TransactionalID(transactionalID), kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn())
+	if cfg.timeout > 0 {
+		opts = append(opts, kgo.TransactionTimeout(cfg.timeout))
+	}
+	o := &outputs{core: co, opts: opts, inits: &initCounter{}}
+	var err error
+	o.client, err = o.newClient()
+	return o, err
+}
+
+func (o *outputs) newClient() (*kgo.Client, error) {
+	opts := append([]kgo.Opt{kgo.WithHooks(o.inits)}, o.opts...)
+	return o.core.NewClient(opts...)
+}
+
+// Open implements txnmanager.Outputs.
+func (o *outputs) Open(ctx context.Context, fresh bool) (int64, int16, error) {
+	cl, err := o.take(fresh)
+	if err != nil {
+		return -1, -1, err
+	}
+	id, epoch, err := cl.ProducerID(ctx)
+	if err == nil && (id < 0 || epoch < 0) {
+		err = fmt.Errorf("%w: the broker gives no producer ids", sharetxn.ErrUnsupported)
+	}
+	if err == nil {
+		// With a producer id at hand this does no I/O.
+		err = cl.BeginTransaction()
+	}
+	o.opened = o.inits.n.Load()
+	return id, epoch, err
+}
+
+// take gives the client to use, a new one if the present one is behind.
+func (o *outputs) take(fresh bool) (*kgo.Client, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closed:
+		return nil, sharetxn.ErrClosed
+	case !fresh || !o.used:
+		o.used = true
+		return o.client, nil
+	}
+	cl, err := o.newClient()
+	if err != nil {
+		return nil, err
+	}
+	old := o.client
+	o.wg.Add(1)
+	go func() { // kgo waits a little for its metrics
+		defer o.wg.Done()
+		old.Close()
+	}()
+	o.client = cl
+	return cl, nil
+}
+
+func (o *outputs) present() *kgo.Client {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.client
+}
+
+// Flush implements txnmanager.Outputs.
+func (o *outputs) Flush(ctx context.Context) error { return o.present().Flush(ctx) }
+
+// Discard implements txnmanager.Outputs.
+func (o *outputs) Discard(ctx context.Context) error { return o.present().AbortBufferedRecords(ctx) }
+
+// Strayed implements txnmanager.Outputs.
+func (o *outputs) Strayed() bool { return o.inits.n.Load() != o.opened }
+
+// Follow implements txnmanager.Outputs: the coordinator takes kgo's EndTxn for a
+// retry of ours, and its answer gives kgo the new epoch.
+func (o *outputs) Follow(ctx context.Context, commit bool) (int64, int16, error) {
+	cl := o.present()
+	if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil {
+		return -1, -1, err
+	}
+	return cl.ProducerID(ctx)
+}
+
+// Close implements txnmanager.Outputs.
+func (o *outputs) Close() {
+	o.mu.Lock()
+	if !o.closed {
+		o.closed = true
+		o.client.Close()
+	}
+	o.mu.Unlock()
+	o.wg.Wait()
+}

@@ -1,0 +1,97 @@
+package txnmanager
+
+import (
+	"fmt"
+
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/internal/wire"
+)
+
+// stageAnswer is what a TxnShareAcknowledge answer means for its request.
+type stageAnswer struct {
+	again  bool  // the same bytes once more, after a pause
+	code   int16 // of the whole answer, or the one that asks for again
+	moved  []part
+	failed *failedPart // the first partition that failed
+}
+
+type failedPart struct {
+	tp   acks.TopicIDPartition
+	code int16
+}
+
+// read judges an answer. An error means that it does not fit its request: then
+// nothing is known to be staged.
+func (r *stageRequest) read(resp *wire.Response) (stageAnswer, error) {
+	switch classify(rpcStage, resp.ErrorCode) {
+	case vOK:
+	case vAgain:
+		return stageAnswer{again: true, code: resp.ErrorCode}, nil
+	default:
+		return stageAnswer{code: resp.ErrorCode}, nil
+	}
+	answers := make(map[partKey]int16)
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			k := partKey{t.TopicID, p.Partition}
+			if _, twice := answers[k]; twice {
+				return stageAnswer{}, fmt.Errorf("answer names partition %x-%d twice", t.TopicID, p.Partition)
+			}
+			answers[k] = p.ErrorCode
+		}
+	}
+	var out stageAnswer
+	for _, p := range r.parts {
+		code, ok := answers[keyOf(p.tp)]
+		if !ok {
+			return stageAnswer{}, fmt.Errorf("answer leaves partition %v out", p.tp)
+		}
+		delete(answers, keyOf(p.tp))
+		switch classify(rpcStagePartition, code) {
+		case vOK:
+		case vAgain:
+			out.again, out.code = true, code
+		case vMoved:
+			out.moved = append(out.moved, p)
+		default:
+			if out.failed == nil {
+				out.failed = &failedPart{p.tp, code}
+			}
+		}
+	}
+	if len(answers) > 0 {
+		return stageAnswer{}, fmt.Errorf("answer names %d partitions that were not asked for", len(answers))
+	}
+	if out.again && out.failed == nil {
+		out.moved = nil // they are asked for again with the rest
+	}
+	return out, nil
+}
+
+// partKey is a partition's identity.
+type partKey struct {
+	topic [16]byte
+	part  int32
+}
+
+func keyOf(tp acks.TopicIDPartition) partKey { return partKey{tp.TopicID, tp.Partition} }
+
+// stagedSet is which partitions a staging request named that may have arrived.
+// It is complete before anyone reads it.
+type stagedSet map[memberPart]struct{}
+
+type memberPart struct {
+	group, member string
+	partKey
+}
+
+func (s stagedSet) mark(r *stageRequest) {
+	for _, p := range r.parts {
+		s[memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)}] = struct{}{}
+	}
+}
+
+func (s stagedSet) has(group, member string, tp acks.TopicIDPartition) bool {
+	_, ok := s[memberPart{group, member, keyOf(tp)}]
+	return ok
+}

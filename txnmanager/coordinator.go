@@ -1,0 +1,161 @@
+package txnmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+)
+
+// coordinator speaks with the transaction coordinator of one transactional id,
+// one request at a time and, where it matters, without retries that its caller
+// does not see. It is used by whoever has the manager's turn.
+type coordinator struct {
+	client *kgo.Client
+	id     string
+
+	node    int32          // -1: not known
+	checked map[int32]bool // nodes that offer EndTxn v5 and transaction.version 2
+}
+
+// answered is a broker's error code.
+type answered struct {
+	rpc  rpc
+	code int16
+}
+
+func (a answered) Error() string { return fmt.Sprintf("%v: error code %d", a.rpc, a.code) }
+
+// errTooOld: without EndTxn v5 an outcome cannot be resolved.
+type errTooOld struct {
+	node           int32
+	endTxn, txnVer int16
+}
+
+func (e errTooOld) Error() string {
+	return fmt.Sprintf("broker %d offers EndTxn up to version %d and transaction.version %d; transactions need 5 and 2 (KIP-890)", e.node, e.endTxn, e.txnVer)
+}
+
+// requestTimeout ends connections that do not answer: all requests of a
+// coordinator's client are answered at once by a healthy broker.
+const requestTimeout = 5 * time.Second
+
+const (
+	endTxnVersion = 5
+	txnVersion    = 2
+)
+
+// PinEndTxn is the kgo option that keeps EndTxn from being sent in a version
+// whose outcome cannot be resolved. Every client of a transactional id has it.
+func PinEndTxn() kgo.Opt {
+	v := new(kversion.Versions)
+	v.SetMaxKeyVersion(kmsg.EndTxn.Int16(), endTxnVersion)
+	return kgo.MinVersions(v)
+}
+
+func (c *coordinator) forget() { c.node = -1 }
+
+// locate finds the coordinator and makes sure that it can resolve outcomes.
+func (c *coordinator) locate(ctx context.Context) error {
+	if c.node < 0 {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 1, c.id, []string{c.id}
+		resp, err := req.RequestWith(ctx, c.client)
+		if err != nil {
+			return err
+		}
+		node, code := resp.NodeID, resp.ErrorCode
+		if len(resp.Coordinators) == 1 {
+			node, code = resp.Coordinators[0].NodeID, resp.Coordinators[0].ErrorCode
+		}
+		if code != 0 {
+			return answered{rpcFindCoordinator, code}
+		}
+		c.node = node
+	}
+	if c.checked[c.node] {
+		return nil
+	}
+	if err := c.check(ctx); err != nil {
+		return err
+	}
+	c.checked[c.node] = true
+	return nil
+}
+
+func (c *coordinator) check(ctx context.Context) error {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "sharetxn", "0"
+	kresp, err := c.client.Broker(int(c.node)).Request(ctx, req)
+	if err != nil {
+		return err
+	}
+	resp := kresp.(*kmsg.ApiVersionsResponse)
+	offer := errTooOld{node: c.node, endTxn: -1, txnVer: -1}
+	for _, k := range resp.ApiKeys {
+		if k.ApiKey == kmsg.EndTxn.Int16() {
+			offer.endTxn = k.MaxVersion
+		}
+	}
+	for _, f := range resp.FinalizedFeatures {
+		if f.Name == "transaction.version" {
+			offer.txnVer = f.MaxVersionLevel
+		}
+	}
+	if offer.endTxn < endTxnVersion || offer.txnVer < txnVersion {
+		return offer
+	}
+	return nil
+}
+
+// initOnce asks for a producer id and epoch. With a known identity the
+// coordinator refuses where another producer has taken the id since; without
+// one it fences whoever has it.
+func (c *coordinator) initOnce(ctx context.Context, known identity, timeout time.Duration) (identity, error) {
+	if err := c.locate(ctx); err != nil {
+		return unknownIdentity, err
+	}
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &c.id, int32(timeout.Milliseconds())
+	req.ProducerID, req.ProducerEpoch = known.id, known.epoch
+	kresp, err := c.client.Broker(int(c.node)).Request(ctx, req)
+	if err != nil {
+		return unknownIdentity, err
+	}
+	resp := kresp.(*kmsg.InitProducerIDResponse)
+	switch {
+	case resp.ErrorCode != 0:
+		return unknownIdentity, answered{rpcInit, resp.ErrorCode}
+	case resp.ProducerID < 0 || resp.ProducerEpoch < 0:
+		return unknownIdentity, fmt.Errorf("InitProducerId: broker %d gave producer id %d and epoch %d", c.node, resp.ProducerID, resp.ProducerEpoch)
+	}
+	return identity{resp.ProducerID, resp.ProducerEpoch}, nil
+}
+
+// endOnce sends EndTxn v5. sent tells, with an error, whether it may have
+// arrived; code and next are meaningful without one.
+func (c *coordinator) endOnce(ctx context.Context, of identity, commit bool) (code int16, next identity, sent bool, err error) {
+	if err := c.locate(ctx); err != nil {
+		return 0, unknownIdentity, false, err
+	}
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = c.id, of.id, of.epoch, commit
+	kresp, err := c.client.Broker(int(c.node)).Request(ctx, req)
+	if err != nil {
+		return 0, unknownIdentity, !unsent(err), err
+	}
+	resp := kresp.(*kmsg.EndTxnResponse)
+	return resp.ErrorCode, identity{resp.ProducerID, resp.ProducerEpoch}, true, nil
+}
+
+// unsent tells of an error of a request that it surely never left: no
+// connection could be made. Anything else may have arrived.
+func unsent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}

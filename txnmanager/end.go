@@ -1,0 +1,219 @@
+package txnmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+)
+
+// End commits or aborts. Commit flushes, stages and sends EndTxn; whatever goes
+// wrong before EndTxn is sent, ctx ending included, makes it an abort. From then
+// on ctx is ignored and the outcome is resolved within ResolveTimeout. The
+// error is nil if and only if the outcome is Committed. It wraps ErrAborted with
+// the reason, or ErrOutcomeUnknown; or ErrTxnEnded, with the outcome Unknown,
+// for a transaction that has ended or is being ended already. A transaction in
+// which nothing was produced and nothing staged is committed without a request,
+// since there is nothing to prove.
+func (t *Transaction) End(ctx context.Context, commit bool) (sharetxn.Outcome, error) {
+	return t.end(ctx, commit, t.m.cfg.resolve)
+}
+
+func (t *Transaction) end(ctx context.Context, commit bool, within time.Duration) (sharetxn.Outcome, error) {
+	op := "Abort"
+	if commit {
+		op = "Commit"
+	}
+	if err := t.beginEnd(op, commit); err != nil {
+		return sharetxn.Unknown, err
+	}
+	// Who has the turn now opens outputs, within a bound, and finds that they
+	// are not wanted any more.
+	t.m.turn <- struct{}{}
+	defer t.m.endTurn()
+	return t.endInTurn(ctx, op, commit, within)
+}
+
+// endInTurn is end after the step to Ending; the turn is held.
+func (t *Transaction) endInTurn(ctx context.Context, op string, commit bool, within time.Duration) (sharetxn.Outcome, error) {
+	m := t.m
+	t.staged = make(stagedSet)
+	if commit {
+		t.because(t.beforeCommit(ctx))
+		t.q.commit = t.cause == nil
+	} else {
+		t.because(t.Err())
+	}
+	began := time.Now()
+	detached, free := m.leash.detach(ctx, within)
+	defer free()
+	if !t.q.commit && t.outputs {
+		t.discard(detached)
+	}
+	j, err := t.settleNow(detached)
+	t.spent.end += time.Since(began)
+	t.because(err)
+	return t.finish(ctx, op, j)
+}
+
+// beginEnd makes the step to Ending. A commit that is not allowed any more goes
+// on as an abort.
+func (t *Transaction) beginEnd(op string, commit bool) error {
+	m := t.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.txn != t {
+		return m.refusal(op, m.state, sharetxn.ErrTxnEnded)
+	}
+	e := evAbort
+	if commit {
+		e = evCommit
+	}
+	err := m.advance(op, e)
+	if commit && errors.Is(err, errAbortOnly) {
+		err = m.advance(op, evAbort)
+	}
+	return err
+}
+
+// beforeCommit does all that must be done, and have worked, before
+// EndTxn(commit); its error is why that is not sent.
+func (t *Transaction) beforeCommit(ctx context.Context) error {
+	m := t.m
+	ctx, free := m.leash.hold(ctx)
+	defer free()
+	if err := t.allowed(ctx); err != nil {
+		return err
+	}
+	if t.outputs {
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		if err := t.allowed(ctx); err != nil {
+			return err
+		}
+	}
+	if err := t.collect(ctx); err != nil {
+		return err
+	}
+	if err := t.allowed(ctx); err != nil {
+		return err
+	}
+	if err := t.stage(ctx); err != nil {
+		return err
+	}
+	if err := t.allowed(ctx); err != nil {
+		return err
+	}
+	if t.start.Check != nil {
+		return t.start.Check()
+	}
+	return nil
+}
+
+// allowed tells whether a commit may go on.
+func (t *Transaction) allowed(ctx context.Context) error {
+	if err := t.Err(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return cause(ctx)
+	}
+	if lock := t.buffer.lockUntil; !lock.IsZero() && !time.Now().Add(t.m.cfg.margin).Before(lock) {
+		return fmt.Errorf("%w: less than %v left of it", sharetxn.ErrLockExpired, t.m.cfg.margin)
+	}
+	return nil
+}
+
+// discardWait bounds how long an abort waits for produce requests under way.
+// What arrives after it is refused by its epoch, or aborted with the rest.
+const discardWait = 5 * time.Second
+
+// discard takes back what kgo has not sent. Where that does not end in time the
+// client is left behind.
+func (t *Transaction) discard(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, discardWait)
+	defer cancel()
+	if err := t.m.cfg.outputs.Discard(ctx); err != nil {
+		t.m.log.Warn("records still under way at an abort; their kgo client will be replaced", "transactional_id", t.m.id, "err", err)
+		t.leaveOutputs()
+	}
+}
+
+// leaveOutputs makes the next transaction that produces use a fresh kgo client.
+func (t *Transaction) leaveOutputs() {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	t.outputs, t.m.following.current = false, false
+}
+
+// settleNow asks the coordinator until there is a judgement. Nothing sent means
+// that nothing is there to be asked about.
+func (t *Transaction) settleNow(ctx context.Context) (judgement, error) {
+	if t.touched {
+		return t.m.resolve(ctx, t)
+	}
+	o := sharetxn.Aborted
+	if t.q.commit {
+		o = sharetxn.Committed
+	}
+	return judgement{final: true, outcome: o, next: evSettled}, nil
+}
+
+// finish makes the step that ends the transaction and tells everyone.
+func (t *Transaction) finish(ctx context.Context, op string, j judgement) (sharetxn.Outcome, error) {
+	m := t.m
+	var err error
+	if j.outcome != sharetxn.Committed {
+		err = m.ended(op, j.outcome, t.cause)
+	}
+	t.conclude(op, j, err)
+	m.onEnd(ctx, sharetxn.TxnEnd{
+		TxnStart: t.event, Outcome: j.outcome, Err: err,
+		Records: t.buffer.offsets(), Outputs: int(t.delivered.Load()),
+		Flush: t.spent.flush, Stage: t.spent.stage, End: t.spent.end, LockMargin: t.spent.lockMargin,
+	})
+	if t.start.Settled != nil {
+		t.start.Settled(Ended{Outcome: j.outcome, Staged: t.staged.has})
+	}
+	return j.outcome, err
+}
+
+// conclude makes the manager's state of a judgement.
+func (t *Transaction) conclude(op string, j judgement, err error) {
+	m := t.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := j.next
+	if t.outputs && j.outcome == sharetxn.Aborted && m.cfg.outputs.Strayed() {
+		// A newer epoch is our own kgo client's, and what it has begun there
+		// nobody will ever commit.
+		m.ident, next = unknownIdentity, evSettledLost
+	}
+	switch {
+	case m.fatal != nil: // learnt while nothing was sent
+		next = evFenced
+	case next == evSettled && !m.ident.known():
+		next = evSettledLost
+	case next == evFenced:
+		m.ident, m.fatal = unknownIdentity, err
+	}
+	if e := m.advance(op, next); e != nil {
+		m.log.Error("state table refuses the end of a transaction", "transactional_id", m.id, "err", e)
+	}
+	m.txn, m.pending = nil, nil
+	if err != nil && t.failed == nil {
+		t.failed = err
+	}
+	switch {
+	case next == evUnanswered:
+		m.pending = t
+		m.following.current = false
+	case next == evSettled && t.touched && t.outputs:
+		m.follow(t.ident, j.outcome == sharetxn.Committed)
+	case next != evSettled:
+		m.following.current = false
+	}
+}

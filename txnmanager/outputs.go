@@ -1,0 +1,148 @@
+package txnmanager
+
+import (
+	"context"
+
+	"github.com/sharetxn/sharetxn"
+)
+
+// Outputs is the producing side of a transactional id: a kgo client, which
+// follows the TransactionManager and never leads. The manager calls one method
+// at a time, but Close at any time.
+type Outputs interface {
+	// Open makes ready to produce in a new transaction and gives the producer
+	// id and epoch of all its records. With fresh the client in use is behind
+	// the coordinator and must be replaced first.
+	Open(ctx context.Context, fresh bool) (producerID int64, epoch int16, err error)
+	// Flush waits until every record was delivered or has failed.
+	Flush(ctx context.Context) error
+	// Discard fails what is buffered and waits for what is under way.
+	Discard(ctx context.Context) error
+	// Strayed tells whether the client took another producer epoch by itself
+	// since Open: its transaction is then aborted already.
+	Strayed() bool
+	// Follow ends the transaction for the client as it has ended for the
+	// coordinator and gives the producer id and epoch it has now.
+	Follow(ctx context.Context, commit bool) (producerID int64, epoch int16, err error)
+	// Close frees everything; other methods then fail.
+	Close()
+}
+
+// OpenOutputs makes the transaction one that produces; it is called before the
+// first record and costs nothing after that. An error makes the transaction
+// abort-only, except ErrTxnEnded. Safe for concurrent use.
+func (t *Transaction) OpenOutputs(ctx context.Context) error {
+	m := t.m
+	if m.cfg.outputs == nil {
+		return m.misuse("Produce", "the transaction manager was made without outputs")
+	}
+	if open, err := t.producing(); open || err != nil {
+		return err
+	}
+	ctx, free := m.leash.bound(ctx, m.cfg.resolve)
+	defer free()
+	if err := m.takeTurn(ctx); err != nil {
+		return t.FailWith(m.failure("Produce", sharetxn.ClassAbortable, err))
+	}
+	defer m.endTurn()
+	if open, err := t.producing(); open || err != nil {
+		return err
+	}
+	if err := m.openOutputs(ctx, t); err != nil {
+		return t.FailWith(err)
+	}
+	return nil
+}
+
+// producing tells whether outputs are open, or why they cannot be.
+func (t *Transaction) producing() (bool, error) {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	switch {
+	case t.m.txn != t || t.m.state != Open && t.m.state != AbortOnly:
+		return false, t.m.refusal("Produce", t.m.state, sharetxn.ErrTxnEnded)
+	case t.failed != nil:
+		return false, t.failed
+	}
+	return t.outputs, nil
+}
+
+// openOutputs binds the transaction to the producer id and epoch of the kgo
+// client; the turn is held and nothing was sent yet.
+func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) error {
+	if err := m.waitFollowed(ctx); err != nil {
+		return m.failure("Produce", sharetxn.ClassAbortable, err)
+	}
+	m.mu.Lock()
+	fresh := !m.following.current
+	m.mu.Unlock()
+	if fresh {
+		// A new kgo client fences whoever has the id; so first make sure that
+		// nobody took it from us.
+		if err := m.initialise(ctx); err != nil {
+			return err
+		}
+	}
+	id, epoch, err := m.cfg.outputs.Open(ctx, fresh)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.ident, m.following.current = unknownIdentity, false
+		return m.openFailed(err)
+	}
+	m.ident, m.following.current = identity{id, epoch}, true
+	t.ident, t.touched, t.outputs = m.ident, true, true
+	t.startClock()
+	return nil
+}
+
+// following is how the kgo client keeps up with the coordinator.
+type following struct {
+	current bool          // it has seen the end of every transaction so far
+	done    chan struct{} // closed when it has followed the last one; nil if there is nothing to wait for
+}
+
+// follow brings the kgo client along in the background. m.mu is held; the
+// transaction's end gave m.ident.
+func (m *TransactionManager) follow(old identity, commit bool) {
+	done, want := make(chan struct{}), m.ident
+	m.following = following{done: done}
+	m.wg.Add(1)
+	go func() {
+		defer m.wg.Done()
+		defer close(done)
+		ctx, free := m.leash.detach(context.Background(), m.cfg.resolve)
+		defer free()
+		id, epoch, err := m.cfg.outputs.Follow(ctx, commit)
+		got := identity{id, epoch}
+		if err != nil {
+			m.log.Warn("kgo client did not follow the transaction; it will be replaced", "transactional_id", m.id, "err", err)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		switch {
+		case err != nil:
+		case got == want:
+			m.following.current = true
+		case got != old && m.ident == want:
+			// It had to ask for an epoch of its own: that one is the newest.
+			m.ident = got
+		}
+	}()
+}
+
+// waitFollowed waits until the kgo client has caught up or given up.
+func (m *TransactionManager) waitFollowed(ctx context.Context) error {
+	m.mu.Lock()
+	done := m.following.done
+	m.mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+}

@@ -1,0 +1,102 @@
+package txnmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sharetxn/sharetxn"
+)
+
+// resolve sends EndTxn v5 at the transaction's own epoch, the same again until
+// an answer ends the question or ctx ends; the turn is held. It is safe to
+// repeat as long as nobody runs InitProducerId, which is why nothing here does.
+// The error is the answer that ended it, if that is not success, or what the
+// last attempt saw.
+func (m *TransactionManager) resolve(ctx context.Context, t *Transaction) (judgement, error) {
+	var pause backoff
+	for {
+		j, err := m.endTxn(ctx, t)
+		switch {
+		case j.final:
+			return j, err
+		case j.abort: // the answer was definite and says why it is no commit
+			t.because(err)
+			pause = backoff{}
+			continue
+		}
+		if ended := pause.wait(ctx); ended != nil {
+			return t.unanswered(), errors.Join(fmt.Errorf("no definite answer to EndTxn: %w", ended), err)
+		}
+	}
+}
+
+// because keeps the first reason why the transaction is not committed.
+func (t *Transaction) because(err error) {
+	if t.cause == nil {
+		t.cause = err
+	}
+}
+
+// endTxn sends EndTxn once and judges the answer.
+func (m *TransactionManager) endTxn(ctx context.Context, t *Transaction) (judgement, error) {
+	commit := t.q.commit
+	code, next, sent, err := m.coord.endOnce(ctx, t.ident, commit)
+	if err != nil {
+		if sent && commit {
+			t.q.mayHaveCommitted = true
+		}
+		m.coord.forget()
+		return askAgain, m.failure("EndTxn", sharetxn.ClassAbortable, err)
+	}
+	r := rpcAbort
+	if commit {
+		r = rpcCommit
+	}
+	v := classify(r, code)
+	if commit && hidesCommit(v) {
+		t.q.mayHaveCommitted = true
+	}
+	if v == vElsewhere || v == vUnclear {
+		m.coord.forget()
+	}
+	j := judge(v, t.q)
+	if j.abort {
+		t.q.commit = false
+	}
+	t.q.notCommitted = t.q.notCommitted || j.notCommitted
+	if v == vOK && j.final {
+		m.mu.Lock()
+		m.ident = next
+		m.mu.Unlock()
+		return j, nil
+	}
+	return j, m.refused(r, code)
+}
+
+// unanswered is the judgement where no more answers are to be had.
+func (t *Transaction) unanswered() judgement {
+	if t.q.notCommitted {
+		return judgement{final: true, outcome: sharetxn.Aborted, next: evSettledLost}
+	}
+	return judgement{final: true, outcome: sharetxn.Unknown, next: evUnanswered}
+}
+
+// settle ends the question about a transaction whose outcome is unknown; the
+// turn is held. Its error, of class unknown, says that the question stays.
+func (m *TransactionManager) settle(ctx context.Context, op string) error {
+	m.mu.Lock()
+	t := m.pending
+	m.mu.Unlock()
+	j, err := m.resolve(ctx, t)
+	if j.next == evUnanswered {
+		return m.ended(op, sharetxn.Unknown, err)
+	}
+	m.log.Warn("unknown outcome settled", "transactional_id", m.id, "producer_id", t.ident.id, "producer_epoch", t.ident.epoch, "outcome", j.outcome.String())
+	t.because(err)
+	_, ended := t.finish(ctx, op, j)
+	if j.outcome == sharetxn.Unknown {
+		return ended
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package txnmanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/internal/probe"
+	"github.com/sharetxn/sharetxn/internal/wire"
+)
+
+// What can pass before a transaction is ended.
+var (
+	errTxnTimeout   = errors.New("the transaction timeout passed, or would before the end")
+	errStageTimeout = errors.New("the StageTimeout passed")
+	errStrayed      = errors.New("the kgo client took a new producer epoch within the transaction")
+)
+
+const stageOp = "TxnShareAcknowledge"
+
+// stage sends what is buffered to the leaders, one request after the other:
+// each makes its broker register with the coordinator, which takes one at a
+// time. It returns nil only if every leader has confirmed every partition.
+func (t *Transaction) stage(ctx context.Context) error {
+	m := t.m
+	if t.buffer.empty() {
+		return nil
+	}
+	began := time.Now()
+	defer func() { t.spent.stage = time.Since(began) }()
+	t.spent.lockMargin = max(0, t.buffer.lockUntil.Sub(began))
+	if err := t.bind(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := t.stageBounds(ctx)
+	defer cancel()
+	if err := t.sendAll(ctx); err != nil {
+		m.leaders.forget()
+		return err
+	}
+	return nil
+}
+
+func (t *Transaction) sendAll(ctx context.Context) error {
+	m := t.m
+	queue, err := t.route(ctx)
+	if err != nil {
+		return err
+	}
+	var pause backoff
+	for len(queue) > 0 {
+		r := queue[0]
+		queue = queue[1:]
+		moved, err := t.send(ctx, r)
+		if err != nil {
+			return err
+		}
+		if len(moved) == 0 {
+			continue
+		}
+		if !r.sent && pause.wait(ctx) != nil {
+			return t.staging(ctx, fmt.Errorf("broker %d cannot be reached", r.node))
+		}
+		if err := m.leaders.refresh(ctx, partitionsOf(moved)); err != nil {
+			return t.staging(ctx, err)
+		}
+		again, stuck := r.reroute(moved, r.sent, m.leaders.of)
+		if stuck != nil {
+			return m.partitionRefused(codeNotLeader, r.member.GroupID(), stuck.tp)
+		}
+		queue = append(again, queue...)
+	}
+	return nil
+}
+
+const codeNotLeader = 6
+
+// bind gives a transaction that has not produced its producer id and epoch.
+func (t *Transaction) bind(ctx context.Context) error {
+	m := t.m
+	if t.touched {
+		return nil
+	}
+	if err := m.waitFollowed(ctx); err != nil {
+		return m.failure(stageOp, sharetxn.ClassAbortable, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ident.known() {
+		return m.failure(stageOp, sharetxn.ClassAbortable, errUninitialised)
+	}
+	t.ident, t.touched = m.ident, true
+	t.startClock()
+	// The epoch moves without the kgo client.
+	m.following.current = false
+	return nil
+}
+
+// stageBounds ends the context, with the reason as its cause, when the first of
+// lock, transaction and StageTimeout leaves no time to end the transaction.
+func (t *Transaction) stageBounds(ctx context.Context) (context.Context, context.CancelFunc) {
+	cfg := t.m.cfg
+	deadline, why := t.buffer.lockUntil.Add(-cfg.margin), sharetxn.ErrLockExpired
+	if d := t.deadline.Add(-cfg.margin); d.Before(deadline) {
+		deadline, why = d, errTxnTimeout
+	}
+	if d := time.Now().Add(cfg.stage); cfg.stage > 0 && d.Before(deadline) {
+		deadline, why = d, errStageTimeout
+	}
+	return context.WithDeadlineCause(ctx, deadline, why)
+}
+
+// staging makes an error of staging that says why it was given up, and what the
+// last attempt saw.
+func (t *Transaction) staging(ctx context.Context, last error) error {
+	if ctx.Err() != nil {
+		last = fmt.Errorf("%w: %w", cause(ctx), last)
+	}
+	return t.m.failure(stageOp, sharetxn.ClassOf(last), last)
+}
+
+// route plans the requests, waiting for leaders where there are none.
+func (t *Transaction) route(ctx context.Context) ([]*stageRequest, error) {
+	m := t.m
+	var pause backoff
+	for {
+		reqs, leaderless := plan(t.buffer.members, m.leaders.of)
+		if len(leaderless) == 0 {
+			return reqs, nil
+		}
+		err := m.leaders.refresh(ctx, t.partitions())
+		if err == nil {
+			if reqs, leaderless = plan(t.buffer.members, m.leaders.of); len(leaderless) == 0 {
+				return reqs, nil
+			}
+			err = fmt.Errorf("no leader known for %v", leaderless[0])
+		}
+		if pause.wait(ctx) != nil {
+			return nil, t.staging(ctx, err)
+		}
+	}
+}
+
+func (t *Transaction) partitions() (tps []acks.TopicIDPartition) {
+	for _, b := range t.buffer.members {
+		for tp := range b.set.Partitions() {
+			tps = append(tps, tp)
+		}
+	}
+	return tps
+}
+
+func partitionsOf(ps []part) (tps []acks.TopicIDPartition) {
+	for _, p := range ps {
+		tps = append(tps, p.tp)
+	}
+	return tps
+}
+
+// send repeats one request, byte for byte, until its leader has answered for
+// all of it. It gives the partitions that have another leader, or all of them if
+// the node cannot be reached and nothing was sent: then the leader may be
+// another by now.
+func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, _ error) {
+	m := t.m
+	var pause backoff
+	for attempt := 1; ; attempt++ {
+		resp, err := t.ask(ctx, r, attempt)
+		if errors.Is(err, probe.ErrNotProven) {
+			return nil, t.unproven(ctx, err)
+		}
+		if err == nil {
+			var a stageAnswer
+			a, err = r.read(resp)
+			switch {
+			case err != nil: // an answer that does not fit proves nothing
+				return nil, m.failure(stageOp, sharetxn.ClassAbortable, err)
+			case a.failed != nil:
+				return nil, m.partitionRefused(a.failed.code, r.member.GroupID(), a.failed.tp)
+			case a.again:
+				err = m.refused(rpcStage, a.code)
+			case a.code != 0:
+				refused := m.refused(rpcStage, a.code)
+				refused.Group = r.member.GroupID()
+				return nil, refused
+			default:
+				return a.moved, nil
+			}
+		}
+		if pause.wait(ctx) != nil {
+			return nil, t.staging(ctx, err)
+		}
+		if !r.sent && attempt >= attemptsUnsent {
+			return r.parts, nil
+		}
+	}
+}
+
+// attemptsUnsent is after how many attempts that could not be sent the leaders
+// are asked for again.
+const attemptsUnsent = 3
+
+// ask sends the request once to a broker that has proven that it speaks it.
+func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*wire.Response, error) {
+	m := t.m
+	profile, err := m.core.Prove(ctx, r.node)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil { // too late to begin, though kgo would still write it
+		return nil, cause(ctx)
+	}
+	t.staged.mark(r)
+	began := time.Now()
+	kresp, err := m.client.Broker(int(r.node)).Request(ctx, r.build(profile, m.id, t.ident))
+	r.sent = r.sent || !unsent(err)
+	resp, ok := kresp.(*wire.Response)
+	if err == nil && !ok {
+		err = fmt.Errorf("answer is a %T", kresp)
+	}
+	ranges, offsets := r.size()
+	m.onStage(ctx, sharetxn.Stage{
+		TransactionalID: m.id, Broker: r.node, Ranges: ranges, Offsets: offsets, Attempt: attempt, Took: time.Since(began),
+		Err: m.stageError(err, resp),
+	})
+	return resp, err
+}
+
+// stageError is what a hook is told of an attempt.
+func (m *TransactionManager) stageError(err error, resp *wire.Response) error {
+	switch {
+	case err != nil:
+		return m.failure(stageOp, sharetxn.ClassAbortable, err)
+	case resp.ErrorCode != 0:
+		return m.refused(rpcStage, resp.ErrorCode)
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				return m.partitionRefused(p.ErrorCode, "", acks.TopicIDPartition{TopicID: t.TopicID, Partition: p.Partition})
+			}
+		}
+	}
+	return nil
+}
+
+// unproven says what every broker offers, where that can be asked.
+func (t *Transaction) unproven(ctx context.Context, err error) error {
+	if caps, e := t.m.cluster.Capabilities(ctx); e == nil && !caps.SupportsStaging() {
+		return &sharetxn.UnsupportedError{Found: caps}
+	}
+	return t.m.failure(stageOp, sharetxn.ClassFatal, fmt.Errorf("%w: %w", sharetxn.ErrUnsupported, err))
+}
