@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"unicode/utf16"
 
 	"github.com/sharetxn/sharetxn/internal/wire"
 )
@@ -80,8 +81,8 @@ func (e *Engine) Stage(ctx context.Context, c Conn, req *wire.Request) *wire.Res
 func (e *Engine) statePartition(group string, tp topicPart) int32 {
 	key := fmt.Sprintf("%s:%s:%d", group, base64.RawURLEncoding.EncodeToString(tp.topic[:]), tp.part)
 	h := int32(0)
-	for _, r := range []byte(key) {
-		h = 31*h + int32(r)
+	for _, u := range utf16.Encode([]rune(key)) { // Java's String.hashCode
+		h = 31*h + int32(u)
 	}
 	return (h & 0x7fffffff) % e.cfg.StatePartitions
 }
