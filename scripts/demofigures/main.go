@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,8 +51,8 @@ func check(r io.Reader) ([]string, error) {
 	if err := dec.Decode(&figures); err != nil {
 		return nil, fmt.Errorf("figures are no JSON object: %w", err)
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the figures (%v)", err)
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the figures")
 	}
 	var complaints []string
 	for _, w := range wanted {
