@@ -204,6 +204,23 @@ func TestIsolationLeavesOthersAlone(t *testing.T) {
 	wantRanges(t, "the next batch is whole", take(p, 30, chunk).ranges, acquiredRange{10, 29, 1})
 }
 
+func TestBadBatchIsNotHandedOutAfterOthers(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	p, chunk := loaded(0, 5, 2000), evenly(0, 3, 10)
+	take(p, 30, chunk)
+	if code := p.acknowledge("a", []acks.AcknowledgementBatch{batch(10, 19, acks.Release)}, ackRule{}); code != codeNone {
+		t.Fatal(code)
+	}
+	for range 2 { // the second batch was delivered three times, the others once
+		take(p, 10, chunk, func(a *acquireAsk) { a.owner = "b" })
+		p.release("b")
+	}
+	p.release("a")
+	wantRanges(t, "up to the bad one", take(p, 30, chunk).ranges, acquiredRange{0, 9, 2})
+	wantRanges(t, "half of the bad one", take(p, 30, chunk).ranges, acquiredRange{10, 14, 4})
+	mustCheck(t, "isolated", p)
+}
+
 func TestReadCommitted(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	chunk := chunkOf(

@@ -145,6 +145,43 @@ func TestOtherConnectionsDoNotMatter(t *testing.T) {
 	r.wantState("its own closed", 5, Available, 1)
 }
 
+// A session is one with one broker, and ends what is held there.
+func TestOtherBrokersKeepWhatIsHeld(t *testing.T) {
+	ctx := testkit.Deadline(t, 10*time.Second)
+	r := newRig(ctx, t, nil)
+	r.add(10)
+	two := r.log.create("two", 2) // node 1 leads partition 1
+	r.log.add("two", 1, 10)
+	here, there := r.user("a"), r.user("a")
+	there.conn.Node = 1
+	there.rig = &rig{t: t, ctx: ctx, log: r.log, txns: r.txns, e: r.e, in: two}
+	here.fetch()
+	wantGot(t, "at node 1", there.fetch(func(req *kmsg.ShareFetchRequest) { req.Topics[0].Partitions[0].Partition = 1 }), [3]int64{0, 9, 1})
+	here.closeSession()
+	r.wantState("at node 0", 5, Available, 1)
+	if s, _, _, _ := r.e.StateOf("g", two, 1, 5); s != Acquired {
+		t.Fatalf("at node 1: %v", s)
+	}
+	r.e.ConnClosed(1, there.conn.ID)
+	if s, _, _, _ := r.e.StateOf("g", two, 1, 5); s != Available {
+		t.Fatalf("at node 1, its own session closed: %v", s)
+	}
+}
+
+func TestRetentionMovesTheStart(t *testing.T) {
+	ctx := testkit.Deadline(t, 10*time.Second)
+	r := newRig(ctx, t, nil)
+	for range 3 {
+		r.add(10)
+	}
+	u := r.user("a")
+	u.fetch()
+	u.mustAck(batch(0, 29, acks.Release))
+	r.log.with("in", 0, func(p *fakePartition) { p.Start = 15 })
+	wantGot(t, "what is left", u.fetch(), [3]int64{15, 29, 2})
+	r.wantWindow("what is left", 15, 30)
+}
+
 func TestForgottenPartitions(t *testing.T) {
 	ctx := testkit.Deadline(t, 10*time.Second)
 	r := newRig(ctx, t, nil)

@@ -249,6 +249,21 @@ func TestSessionTimeout(t *testing.T) {
 	})
 }
 
+// A timer that fired while a heartbeat was being answered removes nobody.
+func TestHeartbeatOvertakesTheTimer(t *testing.T) {
+	ctx := testkit.Deadline(t, 10*time.Second)
+	r := newRig(ctx, t, nil)
+	epoch := r.user("a").join()
+	r.e.mu.Lock()
+	g := r.e.groups["g"]
+	m := g.members["a"]
+	r.e.mu.Unlock()
+	r.e.sessionTimeout(g, m)
+	if got := r.user("a").heartbeat(epoch); got.ErrorCode != codeNone {
+		t.Fatalf("heartbeat: %d", got.ErrorCode)
+	}
+}
+
 // Leaving the group leaves sessions, locks and staged records alone (measured
 // for sessions and locks).
 func TestLeaving(t *testing.T) {
