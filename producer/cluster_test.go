@@ -14,9 +14,11 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -317,4 +319,70 @@ func (w *world) ends(ctx context.Context, t testing.TB, topic string) map[int32]
 	ends := make(map[int32]int64)
 	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
 	return ends
+}
+
+// gather polls until n records are held.
+func gather(ctx context.Context, t testing.TB, c *shareconsumer.Consumer, n int) (bs []*shareconsumer.Batch) {
+	t.Helper()
+	for got := 0; got < n; {
+		b := poll(ctx, t, c)
+		bs, got = append(bs, b), got+len(b.Records())
+		if got > n {
+			t.Fatalf("%d records, want %d", got, n)
+		}
+	}
+	return bs
+}
+
+func join(bs []*shareconsumer.Batch) Acknowledgements {
+	in := make([]Acknowledgements, len(bs))
+	for i, b := range bs {
+		in[i] = b
+	}
+	return Join(in...)
+}
+
+// endAnswer refuses an EndTxn.
+func endAnswer(r broker.Request, code int16) kmsg.Response {
+	resp := r.Message().ResponseKind().(*kmsg.EndTxnResponse)
+	resp.ErrorCode, resp.ProducerID, resp.ProducerEpoch = code, -1, -1
+	return resp
+}
+
+// stageAnswer refuses a TxnShareAcknowledge as a whole.
+func stageAnswer(r broker.Request, code int16) kmsg.Response {
+	resp := r.Message().ResponseKind().(*wire.Response)
+	resp.ErrorCode = code
+	return resp
+}
+
+// partitionAnswer answers each partition of a TxnShareAcknowledge with a code.
+func partitionAnswer(r broker.Request, code int16) kmsg.Response {
+	req := r.Message().(*wire.Request)
+	resp := req.ResponseKind().(*wire.Response)
+	for _, t := range req.Topics {
+		rt := wire.ResponseTopic{TopicID: t.TopicID}
+		for _, p := range t.Partitions {
+			rt.Partitions = append(rt.Partitions, wire.ResponsePartition{Partition: p.Partition, ErrorCode: code})
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}
+
+// produceAnswer refuses all partitions of a Produce.
+func produceAnswer(r broker.Request, code int16) kmsg.Response {
+	req := r.Message().(*kmsg.ProduceRequest)
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	for _, t := range req.Topics {
+		rt := kmsg.NewProduceResponseTopic()
+		rt.Topic, rt.TopicID = t.Topic, t.TopicID
+		for _, p := range t.Partitions {
+			rp := kmsg.NewProduceResponseTopicPartition()
+			rp.Partition, rp.ErrorCode, rp.BaseOffset = p.Partition, code, -1
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
 }
