@@ -645,6 +645,10 @@ func TestReadCommittedGroup(t *testing.T) {
 		r.log.endTxn("in", 0, 1, false)
 		r.add(1)
 		wantGot(t, "behind aborted ones", u.fetch(), [3]int64{11, 12, 1})
+		// The same where one read holds aborted records only.
+		r.log.addTxn("in", 0, 1, 3)
+		r.log.endTxn("in", 0, 1, false)
+		wantGot(t, "behind a read of aborted ones", u.fetch(func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 1 }), [3]int64{16, 16, 1})
 	})
 }
 
