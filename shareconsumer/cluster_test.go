@@ -38,10 +38,11 @@ func startCluster(t *testing.T, lock time.Duration, hooks ...sharetxn.Hook) *clu
 	return &cluster{b, cl}
 }
 
-// feed produces n records whose values are "0" to "n-1".
+// feed produces n records whose values are "0" to "n-1", to the partitions in
+// turn.
 func (c *cluster) feed(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
-	p, err := c.cl.Client()
+	p, err := c.cl.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}

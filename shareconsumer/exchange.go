@@ -112,11 +112,7 @@ func batchesOf(runs []acks.Run) []acks.AcknowledgementBatch {
 // missing (unknown: the broker may have taken them).
 func (s *session) send(ctx context.Context, batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch, renew bool) (map[partKey]int16, error) {
 	c := s.c
-	c.mu.Lock()
-	if s.restart {
-		s.forgetSession()
-	}
-	c.mu.Unlock()
+	s.startOver(ctx)
 	if s.epoch == 0 {
 		return nil, &sharetxn.Error{Op: opOf(renew), Class: sharetxn.ClassAbortable, Group: c.group, Err: sharetxn.ErrStale}
 	}

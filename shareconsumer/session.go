@@ -10,6 +10,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // session is the share session with one broker: one goroutine, one request at
@@ -88,10 +89,8 @@ func (s *session) run(ctx context.Context) {
 	defer c.wg.Done()
 	defer close(s.ended)
 	for {
+		s.startOver(ctx)
 		c.mu.Lock()
-		if s.restart {
-			s.forgetSession()
-		}
 		act := choose(s.view())
 		pause := time.Until(s.pause)
 		c.mu.Unlock()
@@ -163,8 +162,35 @@ func (s *session) takeQueue(which func(*piece) bool) []*piece {
 // forgetSession starts over without telling the broker: it dropped the session
 // or is told by epoch 0. c.mu is held.
 func (s *session) forgetSession() {
-	s.restart, s.epoch = false, 0
+	s.epoch = 0
 	clear(s.inside)
+}
+
+// startOver ends the session at the broker if it is to be begun anew: what the
+// member acquired since, under the same id, would otherwise stay locked until
+// its timers fire.
+func (s *session) startOver(ctx context.Context) {
+	c := s.c
+	c.mu.Lock()
+	restart := s.restart
+	s.restart = false
+	c.mu.Unlock()
+	if !restart {
+		return
+	}
+	if s.epoch > 0 {
+		req := kmsg.NewPtrShareAcknowledgeRequest()
+		req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, finalEpoch
+		rctx, cancel := context.WithTimeout(ctx, requestSlack)
+		_, err := c.client.Broker(int(s.node)).Request(rctx, req)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			c.core.Logger().Warn("sharetxn: share session not closed", "group", c.group, "broker", s.node, "err", err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.forgetSession()
 }
 
 // advance moves to the epoch after this one; it wraps to 1.
