@@ -42,13 +42,19 @@ func startCluster(t *testing.T, lock time.Duration, hooks ...sharetxn.Hook) *clu
 // turn.
 func (c *cluster) feed(ctx context.Context, t *testing.T, n int) {
 	t.Helper()
+	c.feedTo(ctx, t, n, 3)
+}
+
+// feedTo does so with the first partitions only.
+func (c *cluster) feedTo(ctx context.Context, t *testing.T, n, partitions int) {
+	t.Helper()
 	p, err := c.cl.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
 	for i := range n {
-		p.Produce(ctx, &kgo.Record{Topic: "in", Partition: int32(i % 3), Value: fmt.Append(nil, i)}, func(_ *kgo.Record, err error) {
+		p.Produce(ctx, &kgo.Record{Topic: "in", Partition: int32(i % partitions), Value: fmt.Append(nil, i)}, func(_ *kgo.Record, err error) {
 			if err != nil {
 				t.Errorf("feed: %v", err)
 			}
