@@ -121,6 +121,9 @@ func (t *Transaction) allowed(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return cause(ctx)
 	}
+	if t.touched && time.Now().After(t.deadline) {
+		return errTxnTimeout
+	}
 	if lock := t.buffer.lockUntil; !lock.IsZero() && !time.Now().Add(t.m.cfg.margin).Before(lock) {
 		return fmt.Errorf("%w: less than %v left of it", sharetxn.ErrLockExpired, t.m.cfg.margin)
 	}
