@@ -89,13 +89,10 @@ func (c *Consumer) loadMetadata(ctx context.Context) error {
 }
 
 // learn takes over a leader unless a newer one is known; c.mu is held.
-func (c *Consumer) learn(k partKey, l leader) (news bool) {
-	was, known := c.leaders[k]
-	if known && l.epoch >= 0 && l.epoch < was.epoch {
-		return false
+func (c *Consumer) learn(k partKey, l leader) {
+	if was, known := c.leaders[k]; !known || l.epoch < 0 || l.epoch >= was.epoch {
+		c.leaders[k] = l
 	}
-	c.leaders[k] = l
-	return !known || was != l
 }
 
 // route tells each session which partitions it is to fetch. It reports whether

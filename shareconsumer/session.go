@@ -232,6 +232,12 @@ func leaderGone(code int16) bool {
 	return false
 }
 
+// leaderNamed tells the codes with which an answer may name the new leader; with
+// any other, brokers leave 0 there, which is a node too.
+func leaderNamed(code int16) bool {
+	return code == kerr.NotLeaderForPartition.Code || code == kerr.FencedLeaderEpoch.Code
+}
+
 // moved drops a partition that this broker does not lead any more.
 func (s *session) moved(k partKey, code int16, hint leader) {
 	c := s.c
@@ -239,10 +245,10 @@ func (s *session) moved(k partKey, code int16, hint leader) {
 	c.lose(fmt.Errorf("the partition's leader moved: %w", kerr.ErrorForCode(code)), func(r *Record) bool {
 		return r.node == s.node && r.TopicID == k.topic && r.Partition == k.part
 	})
-	if hint.node < 0 || hint.node == s.node || !c.learn(k, hint) {
-		if c.leaders[k].node == s.node {
-			delete(c.leaders, k) // until metadata knows better
-		}
+	if l := c.leaders[k]; leaderNamed(code) && hint.node >= 0 && hint.epoch > l.epoch {
+		c.leaders[k] = hint
+	} else if l.node == s.node {
+		delete(c.leaders, k) // until metadata knows better
 	}
 	missing, news := c.route()
 	c.mu.Unlock()
