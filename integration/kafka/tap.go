@@ -1,0 +1,185 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+// Fate is what a Tap does with a request.
+type Fate uint8
+
+const (
+	// Pass lets the request and its answer through.
+	Pass Fate = iota
+	// LoseRequest closes the connection before the broker sees the request.
+	LoseRequest
+	// LoseAnswer lets the broker carry the request out, and closes the
+	// connection when its answer has come.
+	LoseAnswer
+)
+
+// Tap lies between a client and its brokers: give its Dial to kgo.Dialer. It
+// counts the API keys of all requests and can lose some. Safe for concurrent
+// use.
+type Tap struct {
+	mu     sync.Mutex
+	decide func(key int16) Fate
+	seen   map[int16]int
+	lost   map[Fate]int
+	conns  map[net.Conn]struct{}
+	wg     sync.WaitGroup
+}
+
+// NewTap gives a tap that passes everything.
+func NewTap() *Tap {
+	return &Tap{seen: make(map[int16]int), lost: make(map[Fate]int), conns: make(map[net.Conn]struct{})}
+}
+
+// Decide sets what happens to requests from now on; nil passes them all.
+func (t *Tap) Decide(fn func(key int16) Fate) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.decide = fn
+}
+
+// Seen is the number of requests with that API key.
+func (t *Tap) Seen(key int16) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seen[key]
+}
+
+// Lost is the number of requests that had that fate in fact.
+func (t *Tap) Lost(f Fate) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost[f]
+}
+
+// Close ends all connections and waits for them.
+func (t *Tap) Close() {
+	t.mu.Lock()
+	for c := range t.conns {
+		_ = c.Close()
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+}
+
+// Dial connects to addr through the tap.
+func (t *Tap) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var d net.Dialer
+	broker, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	client, inner := net.Pipe()
+	l := &line{tap: t, client: inner, broker: broker, doomed: make(map[uint32]bool)}
+	t.mu.Lock()
+	t.conns[broker] = struct{}{}
+	t.mu.Unlock()
+	t.wg.Add(2)
+	go l.run(l.requests)
+	go l.run(l.answers)
+	return client, nil
+}
+
+// line is one connection.
+type line struct {
+	tap            *Tap
+	client, broker net.Conn
+
+	mu     sync.Mutex
+	doomed map[uint32]bool // correlation ids whose answers are to be lost
+}
+
+// run copies one direction; when it ends both do.
+func (l *line) run(direction func() error) {
+	defer l.tap.wg.Done()
+	_ = direction() // the end of a connection is not ours to report
+	_ = l.client.Close()
+	_ = l.broker.Close()
+	l.tap.mu.Lock()
+	delete(l.tap.conns, l.broker)
+	l.tap.mu.Unlock()
+}
+
+var errCut = errors.New("connection cut by the tap")
+
+func (l *line) requests() error {
+	for {
+		frame, err := readFrame(l.client, 8)
+		if err != nil {
+			return err
+		}
+		// size, API key, version, correlation id
+		key, id := int16(binary.BigEndian.Uint16(frame[4:])), binary.BigEndian.Uint32(frame[8:])
+		switch l.tap.fate(key) {
+		case LoseRequest:
+			l.tap.count(LoseRequest)
+			return errCut
+		case LoseAnswer:
+			l.mu.Lock()
+			l.doomed[id] = true
+			l.mu.Unlock()
+		case Pass:
+		}
+		if _, err := l.broker.Write(frame); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *line) answers() error {
+	for {
+		frame, err := readFrame(l.broker, 4)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		doomed := l.doomed[binary.BigEndian.Uint32(frame[4:])]
+		l.mu.Unlock()
+		if doomed {
+			l.tap.count(LoseAnswer)
+			return errCut
+		}
+		if _, err := l.client.Write(frame); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *Tap) fate(key int16) Fate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen[key]++
+	if t.decide == nil {
+		return Pass
+	}
+	return t.decide(key)
+}
+
+func (t *Tap) count(f Fate) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost[f]++
+}
+
+// readFrame reads a frame of at least least bytes, its size included.
+func readFrame(r io.Reader, least uint32) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n < least || n > 100<<20 {
+		return nil, errors.New("not a Kafka frame")
+	}
+	frame := append(size[:], make([]byte, n)...)
+	_, err := io.ReadFull(r, frame[4:])
+	return frame, err
+}
