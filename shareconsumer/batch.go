@@ -34,9 +34,7 @@ type Batch struct {
 	renewal int           // renewals under way
 	quiet   chan struct{} // closed when renewal falls to 0 while freezing
 	late    []*Record     // decided after freezing
-	staged  map[partKey][]acks.AcknowledgementBatch
-	misused bool // closed with verdicts that no transaction took
-	taken   bool // a transaction held it once
+	taken   bool          // a transaction held it once
 }
 
 // Records gives the records that the batch still has, in order of partition
