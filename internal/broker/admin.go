@@ -9,14 +9,13 @@ import (
 )
 
 // These requests are about share groups and other things at once: ours are
-// answered here, the rest by kfake, and the answers are put together. Where
-// kfake cannot be asked the connection's request fails like any lost answer.
+// answered here, the rest by kfake, and the answers are put together.
 
 // createTopics has kfake create topics and then places their leaders.
-func (c *Cluster) createTopics(ctx context.Context, conn *front.Conn, req *kmsg.CreateTopicsRequest) kmsg.Response {
+func (c *Cluster) createTopics(ctx context.Context, conn *front.Conn, req *kmsg.CreateTopicsRequest) (kmsg.Response, error) {
 	kresp, err := c.brokers[conn.Node].Do(ctx, req)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	resp := kresp.(*kmsg.CreateTopicsResponse)
 	for _, t := range resp.Topics {
@@ -26,7 +25,7 @@ func (c *Cluster) createTopics(ctx context.Context, conn *front.Conn, req *kmsg.
 			}
 		}
 	}
-	return resp
+	return resp, nil
 }
 
 // Kafka's error codes that are answered here.
@@ -38,7 +37,7 @@ const (
 
 func isGroup(t kmsg.ConfigResourceType) bool { return t == kmsg.ConfigResourceTypeGroupConfig }
 
-func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *kmsg.DescribeConfigsRequest) kmsg.Response {
+func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
 	var groups []kmsg.DescribeConfigsRequestResource
 	rest := *req
 	rest.Resources = nil
@@ -50,13 +49,13 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 		}
 	}
 	if len(groups) == 0 {
-		return nil
+		return nil, errKfake
 	}
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	if len(rest.Resources) > 0 {
 		kresp, err := c.brokers[conn.Node].Do(ctx, &rest)
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		resp = kresp.(*kmsg.DescribeConfigsResponse)
 	}
@@ -73,10 +72,10 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 		}
 		resp.Resources = append(resp.Resources, out)
 	}
-	return resp
+	return resp, nil
 }
 
-func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.IncrementalAlterConfigsRequest) kmsg.Response {
+func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
 	var groups []kmsg.IncrementalAlterConfigsRequestResource
 	rest := *req
 	rest.Resources = nil
@@ -88,13 +87,13 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 		}
 	}
 	if len(groups) == 0 {
-		return nil
+		return nil, errKfake
 	}
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	if len(rest.Resources) > 0 {
 		kresp, err := c.brokers[conn.Node].Do(ctx, &rest)
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		resp = kresp.(*kmsg.IncrementalAlterConfigsResponse)
 	}
@@ -119,13 +118,13 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 		}
 		resp.Resources = append(resp.Resources, out)
 	}
-	return resp
+	return resp, nil
 }
 
-func (c *Cluster) listGroups(ctx context.Context, conn *front.Conn, req *kmsg.ListGroupsRequest) kmsg.Response {
+func (c *Cluster) listGroups(ctx context.Context, conn *front.Conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
 	kresp, err := c.brokers[conn.Node].Do(ctx, req)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	resp := kresp.(*kmsg.ListGroupsResponse)
 	for name, members := range c.engine.Groups() {
@@ -142,10 +141,10 @@ func (c *Cluster) listGroups(ctx context.Context, conn *front.Conn, req *kmsg.Li
 		g.Group, g.ProtocolType, g.GroupState, g.GroupType = name, "share", state, "share"
 		resp.Groups = append(resp.Groups, g)
 	}
-	return resp
+	return resp, nil
 }
 
-func (c *Cluster) deleteGroups(ctx context.Context, conn *front.Conn, req *kmsg.DeleteGroupsRequest) kmsg.Response {
+func (c *Cluster) deleteGroups(ctx context.Context, conn *front.Conn, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error) {
 	ours := c.engine.Groups()
 	rest := *req
 	rest.Groups = nil
@@ -165,9 +164,9 @@ func (c *Cluster) deleteGroups(ctx context.Context, conn *front.Conn, req *kmsg.
 	if len(rest.Groups) > 0 {
 		kresp, err := c.brokers[conn.Node].Do(ctx, &rest)
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		resp.Groups = append(resp.Groups, kresp.(*kmsg.DeleteGroupsResponse).Groups...)
 	}
-	return resp
+	return resp, nil
 }

@@ -21,16 +21,22 @@ func (b backend) Coordinator(txnID string) int32 { return b.c.kf.CoordinatorFor(
 // NewProducerID has kfake make a producer id for a name that was never used:
 // kfake then takes produces of that id at whatever epoch, for any id's clients.
 func (b backend) NewProducerID(ctx context.Context, txnID string) (int64, error) {
-	name := fmt.Sprintf("%s~%d", txnID, b.c.fresh.Add(1))
+	_, id, err := b.freshID(ctx, txnID)
+	return id, err
+}
+
+// freshID makes a transactional id in kfake, at epoch 0.
+func (b backend) freshID(ctx context.Context, base string) (name string, id int64, err error) {
+	name = fmt.Sprintf("%s~%d", base, b.c.fresh.Add(1))
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.Version, req.TransactionalID, req.TransactionTimeoutMillis = 4, &name, math.MaxInt32
 	req.ProducerID, req.ProducerEpoch = -1, -1
 	kresp, err := b.c.brokers[b.Coordinator(name)].Do(ctx, req)
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	resp := kresp.(*kmsg.InitProducerIDResponse)
-	return resp.ProducerID, kerr.ErrorForCode(resp.ErrorCode)
+	return name, resp.ProducerID, kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // markerRetry is the pause after a leader did not take a marker.
@@ -84,29 +90,4 @@ func (b backend) marker(ctx context.Context, leader int32, req *kmsg.WriteTxnMar
 
 func (b backend) ShareOutcome(producerID int64, markerEpoch int16, commit bool) {
 	b.c.engine.Outcome(producerID, markerEpoch, commit)
-}
-
-func (b backend) CommitOffsets(ctx context.Context, offsets []txn.Offset) error {
-	for _, o := range offsets {
-		req := kmsg.NewPtrOffsetCommitRequest()
-		req.Version, req.Group, req.Generation, req.MemberID = 8, o.Group, o.Generation, o.MemberID
-		t := kmsg.NewOffsetCommitRequestTopic()
-		t.Topic = o.Topic
-		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = o.Partition.Partition, o.Offset, o.LeaderEpoch, o.Metadata
-		t.Partitions = append(t.Partitions, p)
-		req.Topics = append(req.Topics, t)
-		kresp, err := b.c.brokers[b.Coordinator(o.Group)].Do(ctx, req)
-		if err != nil {
-			return err
-		}
-		for _, rt := range kresp.(*kmsg.OffsetCommitResponse).Topics {
-			for _, rp := range rt.Partitions {
-				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-					return fmt.Errorf("group %s, %s-%d: %w", o.Group, o.Topic, rp.Partition, err)
-				}
-			}
-		}
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ package broker
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -61,6 +60,7 @@ type Cluster struct {
 	txns    *txn.Coordinator
 	ids     atomic.Uint64
 	fresh   atomic.Int64 // producer ids asked of kfake
+	offsets stagedOffsets
 
 	die    context.Context
 	cancel context.CancelFunc
@@ -88,7 +88,7 @@ func Start(cfg Config) (*Cluster, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Cluster{cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic)}
+	c := &Cluster{cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)}}
 	c.die, c.cancel = context.WithCancel(context.Background())
 	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die})
 	c.engine = share.New(share.Config{
@@ -106,7 +106,8 @@ func Start(cfg Config) (*Cluster, error) {
 	)
 	if err != nil {
 		c.cancel()
-		return nil, errors.Join(fmt.Errorf("broker: %w", err), c.closeFronts())
+		c.closeFronts()
+		return nil, fmt.Errorf("broker: %w", err)
 	}
 	c.kf = kf
 	for name, partitions := range cfg.Topics {
@@ -157,18 +158,17 @@ func (c *Cluster) open(network, address string) (net.Listener, error) {
 func (c *Cluster) Close() {
 	c.once.Do(func() {
 		c.cancel()
-		_ = c.closeFronts()
+		c.closeFronts()
 		c.engine.Close()
 		c.txns.Close()
 		c.kf.Close()
 	})
 }
 
-func (c *Cluster) closeFronts() error {
+func (c *Cluster) closeFronts() {
 	for _, b := range c.brokers {
 		b.Close()
 	}
-	return nil
 }
 
 // Seeds are the brokers' addresses, in order of node.

@@ -3,7 +3,7 @@ package broker
 import (
 	"context"
 	"encoding/binary"
-	"slices"
+	"fmt"
 
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/front"
@@ -28,7 +28,11 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 	}
 	req := m.(*kmsg.ProduceRequest)
 	if req.TransactionID != nil {
-		if code := c.register(ctx, req); code != 0 {
+		code := c.register(ctx, conn.Node, req)
+		switch {
+		case code != 0 && req.Acks == 0:
+			return nil, fmt.Errorf("produce refused with code %d", code) // no answer could tell
+		case code != 0:
 			return reply(refuseProduce(req, code))
 		}
 	}
@@ -37,7 +41,8 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 	return out, err
 }
 
-func (c *Cluster) register(ctx context.Context, req *kmsg.ProduceRequest) int16 {
+// register names the partitions that this node leads: kfake refuses the others.
+func (c *Cluster) register(ctx context.Context, node int32, req *kmsg.ProduceRequest) int16 {
 	var parts []txn.Partition
 	id, epoch := int64(-1), int16(-1)
 	for _, t := range req.Topics {
@@ -50,7 +55,7 @@ func (c *Cluster) register(ctx context.Context, req *kmsg.ProduceRequest) int16 
 			name = info.Topic
 		}
 		for _, p := range t.Partitions {
-			if len(p.Records) < batchMin {
+			if len(p.Records) < batchMin || c.kf.LeaderFor(name, p.Partition) != node {
 				continue
 			}
 			id = int64(binary.BigEndian.Uint64(p.Records[batchProducerID:]))
@@ -58,7 +63,6 @@ func (c *Cluster) register(ctx context.Context, req *kmsg.ProduceRequest) int16 
 			parts = append(parts, txn.Partition{Topic: name, Partition: p.Partition})
 		}
 	}
-	parts = slices.DeleteFunc(parts, func(p txn.Partition) bool { return c.kf.LeaderFor(p.Topic, p.Partition) < 0 })
 	if len(parts) == 0 {
 		return 0
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/front"
@@ -26,6 +27,7 @@ const (
 	keyDescribeConfigs    = 32
 	keyDeleteGroups       = 42
 	keyAlterConfigs       = 44
+	keyDescribeProducers  = 61
 	keyDescribeTxns       = 65
 	keyListTxns           = 66
 	keyShareHeartbeat     = 76
@@ -52,6 +54,7 @@ func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) 
 		return nil, errLost
 	}
 	if act.Answer != nil {
+		act.Answer.SetVersion(q.Version)
 		return frame.AppendResponse(nil, q.CorrelationID, act.Answer), nil
 	}
 	out, err := c.handle(ctx, conn, q, act)
@@ -83,7 +86,7 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return c.produce(ctx, conn, q, reply)
 	case keyStreamsTopology, keyUnregister:
 		return nil, fmt.Errorf("key %d is not handled here", q.Key)
-	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeTxns, keyListTxns,
+	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyCreateTopics:
 	default:
@@ -94,41 +97,64 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 			return conn.Forward(q.Raw, true)
 		}
 	}
+	if low, high := offered(q.Key); q.Version < low || q.Version > high {
+		return nil, fmt.Errorf("key %d: version %d is not offered", q.Key, q.Version)
+	}
 	m, err := q.Message(staging)
 	if err != nil {
 		return nil, err
 	}
-	resp := c.own(ctx, conn, q, m)
-	if resp == nil {
+	resp, err := c.own(ctx, conn, q, m)
+	switch {
+	case errors.Is(err, errKfake):
 		return conn.Forward(q.Raw, true)
+	case err != nil:
+		return nil, err
 	}
 	return reply(resp)
 }
 
-// own answers what this package and those below it answer; nil means that
-// kfake does.
-func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m kmsg.Request) kmsg.Response {
+// offered limits the versions of a key to less than kfake has.
+func offered(key int16) (low, high int16) {
+	switch key {
+	case keyEndTxn:
+		return 5, math.MaxInt16 // package txn: nothing older can be resolved
+	case keyAddPartitionsToTxn:
+		return 0, 3 // newer ones are between brokers
+	case keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck:
+		return 1, math.MaxInt16 // 0 was early access; Kafka 4.1 removed it
+	}
+	return 0, math.MaxInt16
+}
+
+// errKfake is what own answers for a request that is kfake's.
+var errKfake = errors.New("for kfake")
+
+// own answers what this package and those below it answer.
+func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m kmsg.Request) (kmsg.Response, error) {
 	node := conn.Node
 	switch m := m.(type) {
 	case *wire.Request:
-		return c.engine.Stage(ctx, c.shareConn(conn, q), m)
+		return c.engine.Stage(ctx, c.shareConn(conn, q), m), nil
 	case *kmsg.InitProducerIDRequest:
 		if m.TransactionalID == nil {
-			return nil
+			return nil, errKfake
 		}
-		return c.txns.InitProducerID(ctx, node, m)
+		return c.txns.InitProducerID(ctx, node, m), nil
 	case *kmsg.EndTxnRequest:
-		return c.txns.EndTxn(ctx, node, m)
+		return c.txns.EndTxn(ctx, node, m), nil
 	case *kmsg.AddPartitionsToTxnRequest:
-		return c.txns.AddPartitionsToTxn(ctx, node, m)
+		return c.txns.AddPartitionsToTxn(ctx, node, m), nil
 	case *kmsg.AddOffsetsToTxnRequest:
-		return c.txns.AddOffsetsToTxn(ctx, node, m)
+		return c.txns.AddOffsetsToTxn(ctx, node, m), nil
 	case *kmsg.TxnOffsetCommitRequest:
-		return c.txns.TxnOffsetCommit(ctx, m)
+		return c.txns.TxnOffsetCommit(ctx, node, m)
+	case *kmsg.DescribeProducersRequest:
+		return c.describeProducers(node, m), nil
 	case *kmsg.DescribeTransactionsRequest:
-		return c.txns.DescribeTransactions(node, m)
+		return c.txns.DescribeTransactions(node, m), nil
 	case *kmsg.ListTransactionsRequest:
-		return c.txns.ListTransactions(node, m)
+		return c.txns.ListTransactions(node, m), nil
 	case *kmsg.CreateTopicsRequest:
 		return c.createTopics(ctx, conn, m)
 	case *kmsg.DescribeConfigsRequest:
@@ -140,7 +166,7 @@ func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m 
 	case *kmsg.DeleteGroupsRequest:
 		return c.deleteGroups(ctx, conn, m)
 	default:
-		return c.engine.Handle(ctx, c.shareConn(conn, q), m)
+		return c.engine.Handle(ctx, c.shareConn(conn, q), m), nil
 	}
 }
 
@@ -170,14 +196,11 @@ func (c *Cluster) apiVersions(conn *front.Conn, q frame.Request) ([]byte, error)
 func (c *Cluster) offer(node int32, resp *kmsg.ApiVersionsResponse) {
 	keep := resp.ApiKeys[:0]
 	for _, k := range resp.ApiKeys {
-		switch k.ApiKey {
-		case keyEndTxn:
-			k.MinVersion = 5 // package txn: nothing older can be resolved
-		case keyAddPartitionsToTxn:
-			k.MaxVersion = min(k.MaxVersion, 3) // newer ones are between brokers
-		case keyStreamsTopology, keyUnregister:
+		if k.ApiKey == keyStreamsTopology || k.ApiKey == keyUnregister {
 			continue
 		}
+		low, high := offered(k.ApiKey)
+		k.MinVersion, k.MaxVersion = max(k.MinVersion, low), min(k.MaxVersion, high)
 		keep = append(keep, k)
 	}
 	resp.ApiKeys = keep

@@ -6,6 +6,7 @@ package front
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -102,7 +103,7 @@ func (b *Broker) Stop() {
 		_ = pub.Close()
 	}
 	for _, c := range conns {
-		_ = c.client.Close()
+		c.cancel()
 	}
 	for _, c := range conns {
 		<-c.ended
@@ -117,11 +118,17 @@ func (b *Broker) Start() error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.done || b.pub != nil {
+		_ = l.Close()
+		return errRunning
+	}
 	b.pub = l
 	b.wg.Add(1)
 	go b.accept(l)
 	return nil
 }
+
+var errRunning = errors.New("the node is not stopped")
 
 // Close ends everything and waits for it. The cluster's Die must have ended.
 func (b *Broker) Close() {
@@ -142,6 +149,7 @@ type Conn struct {
 	client net.Conn
 	back   net.Conn
 	buf    []byte
+	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
@@ -174,7 +182,9 @@ func (b *Broker) serve(client net.Conn) {
 		return
 	}
 	host, _, _ := net.SplitHostPort(client.RemoteAddr().String())
-	c := &Conn{ID: b.ids.Add(1), Node: b.Node, Host: host, client: client, back: back, ended: make(chan struct{})}
+	ctx, cancel := context.WithCancel(b.die)
+	defer cancel()
+	c := &Conn{ID: b.ids.Add(1), Node: b.Node, Host: host, client: client, back: back, cancel: cancel, ended: make(chan struct{})}
 	b.mu.Lock()
 	if b.pub == nil {
 		b.mu.Unlock()
@@ -184,7 +194,6 @@ func (b *Broker) serve(client net.Conn) {
 	b.conns[c] = struct{}{}
 	b.mu.Unlock()
 
-	ctx, cancel := context.WithCancel(b.die)
 	stop := context.AfterFunc(ctx, func() { _, _ = client.Close(), back.Close() })
 	frames := make(chan []byte, readAhead)
 	b.wg.Add(1)

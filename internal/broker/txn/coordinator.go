@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,15 +17,10 @@ type Partition struct {
 	Partition int32
 }
 
-// Offset is an offset to commit for a consumer group with the transaction.
-type Offset struct {
-	Group      string
-	MemberID   string
-	Generation int32
-	Partition
-	Offset      int64
-	LeaderEpoch int32
-	Metadata    *string
+// Key names one transaction: who writes in it.
+type Key struct {
+	ProducerID    int64
+	ProducerEpoch int16
 }
 
 // Backend is what the coordinator needs of the cluster. Its methods may do I/O
@@ -35,8 +31,11 @@ type Backend interface {
 	// WriteMarker writes a transaction marker to the partition's leader and
 	// tries until it could, or ctx ends.
 	WriteMarker(ctx context.Context, p Partition, producerID int64, epoch int16, commit bool) error
-	// CommitOffsets writes a committed transaction's group offsets.
-	CommitOffsets(ctx context.Context, offsets []Offset) error
+	// StageOffsets checks group offsets and keeps them until EndOffsets of the
+	// same key; it answers as the group's coordinator does.
+	StageOffsets(ctx context.Context, node int32, key Key, req *kmsg.TxnOffsetCommitRequest) (*kmsg.TxnOffsetCommitResponse, error)
+	// EndOffsets applies what was staged under the key, or drops it.
+	EndOffsets(ctx context.Context, key Key, commit bool) error
 	// ShareOutcome resolves staged acknowledgements.
 	ShareOutcome(producerID int64, markerEpoch int16, commit bool)
 	// Coordinator is the node that coordinates the id.
@@ -67,9 +66,10 @@ type Coordinator struct {
 type transaction struct {
 	identity
 	name    string
+	writer  Key // of the transaction under way
 	timeout time.Duration
 	parts   map[Partition]struct{}
-	offsets []Offset
+	offsets bool // group offsets were staged
 	began   time.Time
 	timer   *time.Timer
 	done    chan struct{} // closed when the markers of the present end are written
@@ -144,14 +144,14 @@ func (c *Coordinator) InitProducerID(ctx context.Context, node int32, req *kmsg.
 		case initRefuse:
 			resp.ErrorCode = code
 		case initFence:
-			c.prepare(t, false)
+			c.abort(t)
 			resp.ErrorCode = code
 		case initBump:
 			t.bump(fresh)
+			t.hasPrev = req.ProducerID >= 0
 			fallthrough
 		case initRepeat:
-			t.status, t.hasEnded = Empty, false
-			t.timeout = timeout
+			t.status, t.timeout = Empty, timeout
 			resp.ProducerID, resp.ProducerEpoch = t.id, t.epoch
 		}
 		c.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *Coordinator) ensure(ctx context.Context, name string) (*transaction, er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t = c.txns[name]; t == nil {
-		t = &transaction{name: name, identity: identity{id: id, epoch: -1, prevID: -1}, parts: make(map[Partition]struct{})}
+		t = &transaction{name: name, identity: identity{id: id, epoch: -1, prevID: -1, prevEpoch: -1}, parts: make(map[Partition]struct{})}
 		c.txns[name] = t
 	}
 	return t, nil
@@ -182,6 +182,7 @@ func (c *Coordinator) ensure(ctx context.Context, name string) (*transaction, er
 
 // bump moves to the next epoch, or to a fresh producer id at the last one.
 func (t *transaction) bump(fresh int64) {
+	t.prevID, t.prevEpoch, t.hasPrev = t.id, t.epoch, true
 	if t.epoch < lastEpoch {
 		t.epoch++
 		return
@@ -189,7 +190,8 @@ func (t *transaction) bump(fresh int64) {
 	t.id, t.epoch = fresh, 0
 }
 
-// EndTxn answers key 26.
+// EndTxn answers key 26, version 5: older ones name no epoch of their own, so
+// that a retry cannot be told from the next transaction's end.
 func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRequest) *kmsg.EndTxnResponse {
 	resp := req.ResponseKind().(*kmsg.EndTxnResponse)
 	resp.ProducerID, resp.ProducerEpoch = -1, -1
@@ -221,12 +223,11 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 		case refuse:
 			resp.ErrorCode = code
 		case begin:
-			c.prepareWith(t, req.Commit, fresh)
+			c.prepare(t, req.Commit, fresh)
 			if c.hold == nil {
 				wait = t.done
 			}
 		case bump:
-			t.ended()
 			t.bump(fresh)
 			t.status = CompleteAbort
 		case already:
@@ -245,71 +246,75 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 	}
 }
 
-// ended notes which transaction ended last; retries of its EndTxn name it.
-func (t *transaction) ended() { t.prevID, t.endedAt, t.hasEnded = t.id, t.epoch, true }
+// abort ends the ongoing transaction without its producer (fencing, timeout).
+// c.mu is held.
+func (c *Coordinator) abort(t *transaction) { c.prepare(t, false, -1) }
 
-// prepare ends the ongoing transaction where no new producer id can be had on
-// the way (fencing, timeout); at the last epoch it is asked for with the
-// markers. c.mu is held.
-func (c *Coordinator) prepare(t *transaction, commit bool) { c.prepareWith(t, commit, -1) }
-
-// prepareWith writes the decision: from here on the outcome is fixed. Markers
-// carry the epoch after the transaction's, also where that one is never given
-// out. c.mu is held.
-func (c *Coordinator) prepareWith(t *transaction, commit bool, fresh int64) {
+// prepare writes the decision: from here on the outcome is fixed. Markers carry
+// the epoch after the transaction's, also where that one is never given out.
+// At the last epoch the producer id changes: to fresh, or, where that is -1
+// because no I/O could be done, to one that is asked for with the markers. c.mu
+// is held.
+func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64) {
 	t.timer.Stop()
-	id, markerEpoch := t.id, t.epoch+1
-	rollOver := t.epoch >= lastEpoch
-	t.ended()
-	if !rollOver || fresh >= 0 {
+	key := t.writer
+	late := t.epoch >= lastEpoch && fresh < 0
+	if !late {
 		t.bump(fresh)
 	}
 	t.status = PrepareAbort
 	if commit {
 		t.status = PrepareCommit
 	}
-	parts, offsets := t.parts, t.offsets
-	t.parts, t.offsets = make(map[Partition]struct{}), nil
 	t.done = make(chan struct{})
-	done, hold := t.done, c.hold
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
+	hold := c.hold
+	c.wg.Go(func() {
 		ctx := c.cfg.Die
 		if hold != nil {
 			hold(ctx, t.name, commit)
 		}
-		for p := range parts {
-			if p.Topic == c.cfg.StateTopic {
-				continue // the engine is the state
-			}
-			if err := c.cfg.Backend.WriteMarker(ctx, p, id, markerEpoch, commit); err != nil {
-				return // the cluster is going
-			}
+		err := c.apply(ctx, t, key, commit)
+		if err == nil && late {
+			fresh, err = c.cfg.Backend.NewProducerID(ctx, t.name)
 		}
-		if commit && len(offsets) > 0 {
-			if err := c.cfg.Backend.CommitOffsets(ctx, offsets); err != nil {
-				c.cfg.Logger.Error("transaction's group offsets not committed", "id", t.name, "err", err)
-			}
-		}
-		c.cfg.Backend.ShareOutcome(id, markerEpoch, commit)
-		if rollOver && fresh < 0 {
-			var err error
-			if fresh, err = c.cfg.Backend.NewProducerID(ctx, t.name); err != nil {
-				return
-			}
-			c.mu.Lock()
-			t.bump(fresh)
-			c.mu.Unlock()
+		if err != nil {
+			// Only the cluster's end is an error here: the transaction stays as it is.
+			c.cfg.Logger.Info("transaction not completed", "id", t.name, "err", err)
+			return
 		}
 		c.mu.Lock()
+		defer c.mu.Unlock()
+		if late {
+			t.bump(fresh)
+		}
 		t.status = CompleteAbort
 		if commit {
 			t.status = CompleteCommit
 		}
-		close(done)
-		c.mu.Unlock()
-	}()
+		t.parts, t.offsets = make(map[Partition]struct{}), false
+		close(t.done)
+	})
+}
+
+// apply carries the decision to the logs, the groups and the share engine. The
+// transaction's partitions are read without a lock: nothing is added to one
+// that ends.
+func (c *Coordinator) apply(ctx context.Context, t *transaction, key Key, commit bool) error {
+	for p := range t.parts {
+		if p.Topic == c.cfg.StateTopic {
+			continue // the engine is the state
+		}
+		if err := c.cfg.Backend.WriteMarker(ctx, p, key.ProducerID, key.ProducerEpoch+1, commit); err != nil {
+			return err
+		}
+	}
+	if t.offsets {
+		if err := c.cfg.Backend.EndOffsets(ctx, key, commit); err != nil {
+			return err
+		}
+	}
+	c.cfg.Backend.ShareOutcome(key.ProducerID, key.ProducerEpoch+1, commit)
+	return nil
 }
 
 // addWait bounds how long a request that would begin a transaction waits for
@@ -355,13 +360,14 @@ func (c *Coordinator) start(t *transaction) {
 	if t.status == Ongoing || c.closed {
 		return
 	}
-	t.status, t.began, t.hasEnded = Ongoing, time.Now(), false
+	t.status, t.began, t.hasPrev = Ongoing, time.Now(), false
+	t.writer = Key{t.id, t.epoch}
 	began := t.began
 	t.timer = time.AfterFunc(t.timeout, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.closed && t.status == Ongoing && t.began.Equal(began) {
-			c.prepare(t, false)
+			c.abort(t)
 		}
 	})
 }
@@ -438,17 +444,17 @@ func (c *Coordinator) AddOffsetsToTxn(ctx context.Context, node int32, req *kmsg
 	return resp
 }
 
-// TxnOffsetCommit answers key 28: the offsets are kept with the transaction and
-// written when it commits. Group membership is not checked.
-func (c *Coordinator) TxnOffsetCommit(ctx context.Context, req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOffsetCommitResponse {
+// TxnOffsetCommit answers key 28: the group's coordinator checks the member and
+// keeps the offsets until the transaction ends.
+func (c *Coordinator) TxnOffsetCommit(ctx context.Context, node int32, req *kmsg.TxnOffsetCommitRequest) (*kmsg.TxnOffsetCommitResponse, error) {
+	code := codeNotCoordinator
+	if c.cfg.Backend.Coordinator(req.Group) == node {
+		code = c.add(ctx, req.TransactionalID, req.ProducerID, req.ProducerEpoch, func(t *transaction) { t.offsets = true })
+	}
+	if code == codeNone {
+		return c.cfg.Backend.StageOffsets(ctx, node, Key{req.ProducerID, req.ProducerEpoch}, req)
+	}
 	resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
-	code := c.add(ctx, req.TransactionalID, req.ProducerID, req.ProducerEpoch, func(t *transaction) {
-		for _, rt := range req.Topics {
-			for _, p := range rt.Partitions {
-				t.offsets = append(t.offsets, Offset{Group: req.Group, MemberID: req.MemberID, Generation: req.Generation, Partition: Partition{rt.Topic, p.Partition}, Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: p.Metadata})
-			}
-		}
-	})
 	for _, rt := range req.Topics {
 		st := kmsg.NewTxnOffsetCommitResponseTopic()
 		st.Topic = rt.Topic
@@ -459,7 +465,7 @@ func (c *Coordinator) TxnOffsetCommit(ctx context.Context, req *kmsg.TxnOffsetCo
 		}
 		resp.Topics = append(resp.Topics, st)
 	}
-	return resp
+	return resp, nil
 }
 
 // View is one transactional id as it is, for audits.
@@ -470,7 +476,8 @@ type View struct {
 	ProducerEpoch int16
 	Timeout       time.Duration
 	Began         time.Time
-	Partitions    []Partition
+	Writer        Key         // of the transaction in Partitions
+	Partitions    []Partition // of the transaction that is ongoing or ending
 }
 
 // Transactions gives all transactional ids, ordered.
@@ -479,18 +486,13 @@ func (c *Coordinator) Transactions() []View {
 	defer c.mu.Unlock()
 	var out []View
 	for _, t := range c.txns {
-		v := View{ID: t.name, Status: t.status, ProducerID: t.id, ProducerEpoch: t.epoch, Timeout: t.timeout, Began: t.began}
+		v := View{ID: t.name, Status: t.status, ProducerID: t.id, ProducerEpoch: t.epoch, Timeout: t.timeout, Began: t.began, Writer: t.writer}
 		for p := range t.parts {
 			v.Partitions = append(v.Partitions, p)
 		}
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(a, b View) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b View) int { return strings.Compare(a.ID, b.ID) })
 	return out
 }
 

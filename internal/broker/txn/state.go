@@ -44,17 +44,20 @@ const lastEpoch = math.MaxInt16 - 1
 
 // identity is what a decision needs to know of a transactional id.
 type identity struct {
-	status   Status
-	id       int64
-	epoch    int16
-	prevID   int64 // of the transaction that ended before the present epoch
-	endedAt  int16 // its epoch
-	hasEnded bool  // false after InitProducerId: the evidence is gone
+	status Status
+	id     int64
+	epoch  int16 // -1: made, but never given out
+	// prev is whom the present identity follows, while a lost answer may still
+	// be asked for again: from the end of a transaction, or an InitProducerId
+	// that named its identity, until the next transaction begins.
+	prevID    int64
+	prevEpoch int16
+	hasPrev   bool
 }
 
-// retries tells whether (id, epoch) names the transaction that ended last.
-func (x identity) retries(id int64, epoch int16) bool {
-	return x.hasEnded && id == x.prevID && epoch == x.endedAt
+// follows tells whether (id, epoch) is whom the present identity follows.
+func (x identity) follows(id int64, epoch int16) bool {
+	return x.hasPrev && id == x.prevID && epoch == x.prevEpoch
 }
 
 // verdict is what EndTxn does.
@@ -67,33 +70,25 @@ const (
 	already                // a retry: success with the present id and epoch
 )
 
-// decideEnd is EndTxn v5 (Kafka's TransactionCoordinator; KIP-890).
+// decideEnd is EndTxn v5 (KIP-890). While markers are written Kafka 4.4.0
+// answers CONCURRENT_TRANSACTIONS to whatever epoch and result is asked.
 func decideEnd(x identity, id int64, epoch int16, commit bool) (verdict, int16) {
-	if x.retries(id, epoch) {
-		switch x.status {
-		case PrepareCommit, PrepareAbort:
-			if commit == (x.status == PrepareCommit) {
-				return refuse, codeConcurrentTransactions
-			}
-			return refuse, codeInvalidTxnState
-		case CompleteCommit, CompleteAbort:
-			if commit == (x.status == CompleteCommit) {
-				return already, codeNone
-			}
-			return refuse, codeInvalidTxnState
-		case Empty, Ongoing: // the next transaction is under way at a newer epoch
-			return refuse, codeProducerFenced
-		}
-	}
+	retry := x.follows(id, epoch)
 	switch {
+	case x.status.preparing():
+		return refuse, codeConcurrentTransactions
+	case retry && x.status == Empty: // InitProducerId came in between
+		return refuse, codeProducerFenced
+	case retry && commit == (x.status == CompleteCommit):
+		return already, codeNone
+	case retry:
+		return refuse, codeInvalidTxnState
 	case id != x.id:
 		return refuse, codeInvalidProducerIDMapping
 	case epoch != x.epoch:
 		return refuse, codeProducerFenced
 	case x.status == Ongoing:
 		return begin, codeNone
-	case x.status.preparing():
-		return refuse, codeConcurrentTransactions
 	case commit:
 		return refuse, codeInvalidTxnState
 	}
@@ -104,12 +99,12 @@ func decideEnd(x identity, id int64, epoch int16, commit bool) (verdict, int16) 
 // transaction, or begin it.
 func decideAdd(x identity, id int64, epoch int16) int16 {
 	switch {
+	case x.status.preparing():
+		return codeConcurrentTransactions
 	case id != x.id:
 		return codeInvalidProducerIDMapping
 	case epoch != x.epoch:
 		return codeProducerFenced
-	case x.status.preparing():
-		return codeConcurrentTransactions
 	}
 	return codeNone
 }
@@ -124,18 +119,24 @@ const (
 	initRepeat             // the answer to an earlier one was lost: the present epoch again
 )
 
-// decideInit: id -1 means that the client claims none.
+// decideInit: id -1 means that the client claims none. An ongoing transaction
+// is aborted for a claim of any epoch, as Kafka does: the epoch is looked at
+// when the client comes again.
 func decideInit(x identity, id int64, epoch int16) (initVerdict, int16) {
-	repeat := id >= 0 && x.hasEnded && id == x.prevID && epoch == x.endedAt
+	claimed := id >= 0
 	switch {
-	case id >= 0 && !repeat && (id != x.id || epoch != x.epoch):
+	case x.status.preparing():
+		return initRefuse, codeConcurrentTransactions
+	case !claimed && x.status != Ongoing, x.epoch < 0:
+		return initBump, codeNone
+	case claimed && id != x.id && !x.follows(id, epoch):
 		return initRefuse, codeProducerFenced
 	case x.status == Ongoing:
 		return initFence, codeConcurrentTransactions
-	case x.status.preparing():
-		return initRefuse, codeConcurrentTransactions
-	case repeat:
+	case x.follows(id, epoch):
 		return initRepeat, codeNone
+	case epoch != x.epoch:
+		return initRefuse, codeProducerFenced
 	}
 	return initBump, codeNone
 }
