@@ -90,10 +90,11 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyCreateTopics:
 	default:
-		if q.Key != staging.Key() && (q.Key < 0 || q.Key > kmsg.MaxKey) {
+		switch {
+		case staging != wire.None && q.Key == staging.Key():
+		case q.Key < 0 || q.Key > kmsg.MaxKey:
 			return nil, fmt.Errorf("unknown key %d", q.Key) // as Kafka: no answer, the connection closes
-		}
-		if q.Key != staging.Key() {
+		default:
 			return conn.Forward(q.Raw, true)
 		}
 	}

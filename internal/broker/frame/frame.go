@@ -91,7 +91,7 @@ func flexible(key, version int16) bool {
 // where its key is the profile's.
 func (q Request) Message(staging wire.Profile) (kmsg.Request, error) {
 	var m kmsg.Request
-	if q.Key == staging.Key() {
+	if staging != wire.None && q.Key == staging.Key() {
 		m = &wire.Request{Profile: staging}
 	} else {
 		m = kmsg.RequestForKey(q.Key)
