@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -16,8 +17,10 @@ import (
 // topicList is a repeatable flag NAME:PARTITIONS.
 type topicList map[string]int32
 
+// String implements flag.Value.
 func (l topicList) String() string { return "" }
 
+// Set implements flag.Value.
 func (l topicList) Set(s string) error {
 	name, parts, ok := strings.Cut(s, ":")
 	n := int64(1)
@@ -27,13 +30,14 @@ func (l topicList) Set(s string) error {
 			return fmt.Errorf("%q: want NAME:PARTITIONS", s)
 		}
 	}
-	if name == "" {
-		return fmt.Errorf("%q: want NAME:PARTITIONS", s)
+	if _, twice := l[name]; twice || name == "" {
+		return fmt.Errorf("%q: want NAME:PARTITIONS, each name once", s)
 	}
 	l[name] = int32(n)
 	return nil
 }
 
+// runBroker serves until ctx ends.
 func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	topics := topicList{}
 	fs := flag.NewFlagSet("sharetxn broker", flag.ContinueOnError)
@@ -43,8 +47,8 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	stock := fs.Bool("stock44", false, "look like a stock Kafka 4.4: no KIP-1289")
 	verbose := fs.Bool("verbose", false, "log to standard error")
 	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS; repeatable")
-	if err := fs.Parse(args); err != nil {
-		return errUsage
+	if err := parse(fs, args); err != nil {
+		return err
 	}
 	bad := func(format string, a ...any) error {
 		fmt.Fprintf(stderr, "sharetxn broker: "+format+"\n", a...)
@@ -60,14 +64,16 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return bad("--listen: port %q", portText)
 	case *n < 1 || *n > 10:
 		return bad("--brokers %d: want 1 to 10", *n)
+	case port > 0 && int(port)+*n-1 > math.MaxUint16:
+		return bad("--listen: no %d ports from %d on", *n, port)
 	case fs.NArg() > 0:
 		return bad("unexpected %q", fs.Args())
 	}
 	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock}
 	for i := range *n {
-		p := int(port)
-		if p > 0 {
-			p += i
+		p := 0
+		if port > 0 {
+			p = int(port) + i
 		}
 		cfg.Ports = append(cfg.Ports, p)
 	}
@@ -79,7 +85,9 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return err
 	}
 	defer c.Close()
-	fmt.Fprintln(stdout, "listening:", strings.Join(c.Seeds(), ","))
+	if _, err := fmt.Fprintln(stdout, "listening:", strings.Join(c.Seeds(), ",")); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }

@@ -12,20 +12,22 @@ import (
 	"github.com/sharetxn/sharetxn/examples/data"
 )
 
+// runDemo reads the command line and runs the demo.
 func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	cfg := demo.Config{Stdout: stdout, Stderr: stderr}
 	fs := flag.NewFlagSet("sharetxn demo", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
-		fmt.Fprintln(stderr, "usage: sharetxn demo [flags] [FILE|-]\n\nFILE is NDJSON, one event a line; - reads standard input; without it the bundled\nearthquakes are used. Exit status 1 unless the audit finds the result right.")
+		fmt.Fprintln(stderr, "usage: sharetxn demo [flags] [FILE|-]\n\nFILE is NDJSON, one event a line; - reads standard input; without it the bundled\nearthquakes are used. Exit status 0 only if the audit finds the result right.")
 		fs.PrintDefaults()
 	}
 	fs.Uint64Var(&cfg.Seed, "seed", 1, "which batches fail on purpose")
 	fs.IntVar(&cfg.Members, "members", 3, "members of the share group, 1 to 100")
 	fs.IntVar(&cfg.Batch, "batch", 10, "records a transaction at the most, 1 to 10000")
 	fs.BoolVar(&cfg.JSON, "json", false, "print one JSON object instead of the table")
-	if err := fs.Parse(args); err != nil {
-		return errUsage
+	fs.BoolVar(&cfg.Verbose, "verbose", false, "log what library and brokers do to standard error")
+	if err := parse(fs, args); err != nil {
+		return err
 	}
 	bad := func(format string, a ...any) error {
 		fmt.Fprintf(stderr, "sharetxn demo: "+format+"\n", a...)

@@ -7,33 +7,33 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/demo"
 )
 
-// exit codes
+// Exit statuses.
 const (
-	exitOK    = 0
-	exitWrong = 1 // the audit failed, or the run could not be done
-	exitUsage = 2
+	exitOK          = 0
+	exitWrong       = 1 // the audit failed, or the command could not be carried out
+	exitUsage       = 2
+	exitInterrupted = 130 // as shells have it
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // errUsage says that the command line cannot be read; what is wrong was
 // printed.
 var errUsage = errors.New("usage")
 
+// run carries out a command line and gives its exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"help"}
@@ -44,24 +44,32 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		err = runDemo(ctx, args[1:], stdin, stdout, stderr)
 	case "broker":
 		err = runBroker(ctx, args[1:], stdout, stderr)
-	case "help", "-h", "--help":
+	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, help)
-		return exitOK
 	default:
 		fmt.Fprintf(stderr, "sharetxn: unknown command %q\n%s", args[0], help)
-		return exitUsage
+		err = errUsage
 	}
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, flag.ErrHelp):
 		return exitOK
 	case errors.Is(err, errUsage):
 		return exitUsage
-	case errors.Is(err, demo.ErrWrong):
-		fmt.Fprintln(stderr, "sharetxn:", err)
-		return exitWrong
+	case ctx.Err() != nil:
+		fmt.Fprintf(stderr, "sharetxn: stopped before the end: %v\n", context.Cause(ctx))
+		return exitInterrupted
 	}
 	fmt.Fprintln(stderr, "sharetxn:", err)
 	return exitWrong
+}
+
+// parse reads a command's flags; flag itself has printed what is wrong.
+func parse(fs *flag.FlagSet, args []string) error {
+	err := fs.Parse(args)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return errUsage
+	}
+	return err
 }
 
 const help = `sharetxn: exactly-once consume-transform-produce over Kafka share groups
@@ -70,5 +78,5 @@ const help = `sharetxn: exactly-once consume-transform-produce over Kafka share 
                                    embedded cluster, then an audit; default: bundled events
   sharetxn broker [flags]          serve the embedded cluster until interrupted
 
-Each command has -h.
+Each command has -h. Exit status: 0 done and right, 1 wrong or not possible, 2 usage, 130 interrupted.
 `

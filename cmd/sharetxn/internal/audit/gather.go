@@ -2,43 +2,50 @@ package audit
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ReasonHeader is where a dead letter says why it was rejected.
-const ReasonHeader = "reason"
+// silence is how long a topic may give nothing before its end is reached.
+const silence = 20 * time.Second
 
 func gather(ctx context.Context, cfg Config, cl *kgo.Client) (Facts, error) {
 	adm := kadm.NewClient(cl)
-	f := Facts{Records: make(map[string][]Record), Stable: make(map[string]bool), Lag: make(map[int32]Progress)}
+	f := Facts{Records: make(map[string][]Record), Progress: make(map[int32]Progress)}
+	// High watermarks first: what is below them is what is judged.
 	ends, err := adm.ListEndOffsets(ctx, cfg.Topics.all()...)
-	if err != nil {
+	if err = errors.Join(err, ends.Error()); err != nil {
 		return f, fmt.Errorf("high watermarks: %w", err)
 	}
 	stable, err := adm.ListCommittedOffsets(ctx, cfg.Topics.all()...)
-	if err != nil {
+	if err = errors.Join(err, stable.Error()); err != nil {
 		return f, fmt.Errorf("last stable offsets: %w", err)
 	}
-	for _, topic := range cfg.Topics.all() {
-		f.Stable[topic] = true
-		for _, e := range ends[topic] {
-			if e.Err != nil {
-				return f, fmt.Errorf("%s-%d: %w", topic, e.Partition, e.Err)
-			}
-			if s, ok := stable.Lookup(topic, e.Partition); !ok || s.Offset != e.Offset {
-				f.Stable[topic] = false
-			}
+	ends.Each(func(e kadm.ListedOffset) {
+		if s, _ := stable.Lookup(e.Topic, e.Partition); s.Offset < e.Offset {
+			f.Unstable = append(f.Unstable, fmt.Sprintf("%s-%d", e.Topic, e.Partition))
 		}
-		if f.Records[topic], err = read(ctx, cfg.Seeds, topic, stable); err != nil {
+	})
+	markers := make(map[marker]bool)
+	for _, topic := range cfg.Topics.all() {
+		if f.Records[topic], err = read(ctx, cfg.Seeds, topic, stable, markers); err != nil {
 			return f, err
 		}
 	}
-	if err := lag(ctx, cfg, cl, ends, f.Lag); err != nil {
+	for m := range markers {
+		if m.commit {
+			f.Commits++
+		} else {
+			f.Aborts++
+		}
+	}
+	if err := f.group(ctx, cfg, adm, ends); err != nil {
 		return f, err
 	}
 	txns, err := adm.ListTransactions(ctx, nil, nil)
@@ -51,90 +58,127 @@ func gather(ctx context.Context, cfg Config, cl *kgo.Client) (Facts, error) {
 			f.Open++
 		}
 	}
+	if cfg.Staged != nil {
+		f.Staged = cfg.Staged()
+	}
 	return f, nil
 }
 
+// marker is the end of one transaction, found once on every partition that took
+// part: with transaction.version 2 each has an epoch of its own.
+type marker struct {
+	producer int64
+	epoch    int16
+	commit   bool
+}
+
 // read gives all that a read_committed reader sees up to the last stable offset
-// that was captured before. Markers and aborted records are not returned, so
-// the end is told by position, not by count.
-func read(ctx context.Context, seeds []string, topic string, until kadm.ListedOffsets) ([]Record, error) {
-	offsets := make(map[int32]kgo.Offset)
+// that was captured before, and notes the markers. Aborted records are not
+// returned, so the end is told by position, not by count: the last thing
+// before a stable end is a marker or a visible record.
+func read(ctx context.Context, seeds []string, topic string, until kadm.ListedOffsets, markers map[marker]bool) ([]Record, error) {
+	from := make(map[int32]kgo.Offset)
 	left := make(map[int32]int64)
 	for _, o := range until[topic] {
 		if o.Offset > 0 {
-			offsets[o.Partition] = kgo.NewOffset().At(0)
+			from[o.Partition] = kgo.NewOffset().At(0)
 			left[o.Partition] = o.Offset
 		}
 	}
 	if len(left) == 0 {
 		return nil, nil
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.DisableClientMetrics(), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
 	var out []Record
 	for len(left) > 0 {
-		fs := cl.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("reading %s: %w; %d partitions not read to the end", topic, err, len(left))
-		}
-		if errs := fs.Errors(); len(errs) > 0 {
-			return nil, fmt.Errorf("reading %s-%d: %w", topic, errs[0].Partition, errs[0].Err)
+		fs, err := poll(ctx, cl)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s, partitions not read to the end %v: %w", topic, left, err)
 		}
 		fs.EachRecord(func(r *kgo.Record) {
 			if r.Offset+1 >= left[r.Partition] {
 				delete(left, r.Partition)
 			}
 			if r.Attrs.IsControl() {
+				if commit, ok := parseMarker(r.Key); ok {
+					markers[marker{r.ProducerID, r.ProducerEpoch, commit}] = true
+				}
 				return
 			}
-			rec := Record{Partition: r.Partition, Value: string(r.Value)}
-			for _, h := range r.Headers {
-				if h.Key == ReasonHeader {
-					rec.Reason = string(h.Value)
-				}
-			}
-			out = append(out, rec)
+			out = append(out, record(r))
 		})
 	}
 	return out, nil
 }
 
-// lag asks the group's coordinator; version 1 of the request gives the lag.
-func lag(ctx context.Context, cfg Config, cl *kgo.Client, ends kadm.ListedOffsets, into map[int32]Progress) error {
-	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
-	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
-	g.GroupID = cfg.Group
-	t := kmsg.NewDescribeShareGroupOffsetsRequestGroupTopic()
-	t.Topic = cfg.Topics.Source
+func poll(ctx context.Context, cl *kgo.Client) (kgo.Fetches, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, silence, fmt.Errorf("nothing came for %v", silence))
+	defer cancel()
+	fs := cl.PollFetches(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return fs, fs.Err()
+}
+
+func record(r *kgo.Record) Record {
+	out := Record{Partition: r.Partition, Key: string(r.Key), Value: string(r.Value)}
+	for _, h := range r.Headers {
+		if h.Key == ReasonHeader {
+			out.Reason = string(h.Value)
+		}
+	}
+	return out
+}
+
+// parseMarker reads the key of a control record: version, type; 0 is an abort
+// and 1 a commit, others end no transaction.
+func parseMarker(key []byte) (commit, ok bool) {
+	if len(key) < 4 {
+		return false, false
+	}
+	switch binary.BigEndian.Uint16(key[2:]) {
+	case 0:
+		return false, true
+	case 1:
+		return true, true
+	}
+	return false, false
+}
+
+// group asks the share group's coordinator for its lag and its members. A group
+// that the brokers do not know has read nothing: Judge tells whether it had to.
+func (f *Facts) group(ctx context.Context, cfg Config, adm *kadm.Client, ends kadm.ListedOffsets) error {
 	for _, e := range ends[cfg.Topics.Source] {
-		t.Partitions = append(t.Partitions, e.Partition)
+		f.Progress[e.Partition] = Progress{Start: -1, End: e.Offset, Lag: -1}
 	}
-	g.Topics = append(g.Topics, t)
-	req.Groups = append(req.Groups, g)
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return fmt.Errorf("share group offsets: %w", err)
+	offsets, err := adm.DescribeShareGroupOffsets(ctx, cfg.Group)
+	if err = errors.Join(err, known(offsets[cfg.Group].Err)); err != nil {
+		return fmt.Errorf("offsets of share group %s: %w", cfg.Group, err)
 	}
-	for _, g := range resp.Groups {
-		if g.ErrorCode == kerr.GroupIDNotFound.Code {
-			return nil // judged by what was fed
+	for _, p := range offsets[cfg.Group].Offsets[cfg.Topics.Source] {
+		if p.Err != nil {
+			return fmt.Errorf("share partition %s-%d: %w", p.Topic, p.Partition, p.Err)
 		}
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return fmt.Errorf("share group %s: %w", g.GroupID, err)
-		}
-		for _, t := range g.Topics {
-			for _, p := range t.Partitions {
-				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return fmt.Errorf("share partition %s-%d: %w", t.Topic, p.Partition, err)
-				}
-				e, _ := ends.Lookup(t.Topic, p.Partition)
-				into[p.Partition] = Progress{Start: p.StartOffset, End: e.Offset, Lag: p.Lag}
-			}
-		}
+		f.Progress[p.Partition] = Progress{Start: p.StartOffset, End: f.Progress[p.Partition].End, Lag: p.Lag}
 	}
+	groups, err := adm.DescribeShareGroups(ctx, cfg.Group)
+	if err = errors.Join(err, known(groups[cfg.Group].Err)); err != nil {
+		return fmt.Errorf("share group %s: %w", cfg.Group, err)
+	}
+	f.Members = len(groups[cfg.Group].Members)
 	return nil
+}
+
+// known passes over the answer that a group does not exist.
+func known(err error) error {
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil
+	}
+	return err
 }

@@ -4,14 +4,12 @@
 package demo
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -25,13 +23,14 @@ type Config struct {
 	Input   io.Reader // NDJSON; blank lines are passed over
 	Seed    uint64
 	Members int
-	Batch   int // records a transaction at the most
-	JSON    bool
-	Stdout  io.Writer // table or JSON
+	Batch   int  // records a transaction at the most
+	JSON    bool // a Summary instead of a table
+	Verbose bool // logs of library and brokers on Stderr
+	Stdout  io.Writer
 	Stderr  io.Writer // progress
 }
 
-// ErrWrong says that the audit found something wrong.
+// ErrWrong says that the audit found something wrong; what, was printed.
 var ErrWrong = errors.New("the audit found the result wrong")
 
 var topics = audit.Topics{Source: "quakes", Enriched: "quakes.enriched", Alerts: "quakes.alerts", Dead: "quakes.dead"}
@@ -42,63 +41,36 @@ const (
 	brokers    = 3
 
 	// Shortened for the demo; defaults are 30 s, 15 s and 2 s.
-	lock       = 6 * time.Second
-	txnTimeout = 4 * time.Second
+	lock       = 10 * time.Second
+	txnTimeout = 6 * time.Second
 	lockMargin = 500 * time.Millisecond
 
-	// abortEvery: one batch in so many, drawn at random, fails.
+	// abortEvery: one batch in so many, drawn at random, fails, and so late
+	// that its outputs, which kgo sends after 10 ms, have reached the brokers.
 	abortEvery = 20
+	abortAfter = 40 * time.Millisecond
 
-	// runLimit bounds a run, so that a fault shows instead of hanging.
-	runLimit = 2 * time.Minute
+	// auditLimit bounds the audit, stallLimit the time without progress before
+	// it: a fault shows instead of hanging.
+	auditLimit = 5 * time.Minute
+	stallLimit = 30 * time.Second
 )
 
-// maxLine is the longest record the embedded brokers take, less its framing.
-const maxLine = 1_000_000
-
-// Summary is the JSON object of --json.
-type Summary struct {
-	Input        int     `json:"input"`
-	Accepted     int     `json:"accepted"`
-	Rejected     int     `json:"rejected"`
-	Outputs      int     `json:"outputs"`
-	Alerts       int     `json:"alerts"`
-	Duplicates   int     `json:"duplicates"`
-	Missing      int     `json:"missing"`
-	Unexpected   int     `json:"unexpected"`
-	Staged       int64   `json:"staged"`
-	Lag          int64   `json:"lag"`
-	Transactions int64   `json:"transactions"`
-	Aborts       int64   `json:"aborts"`
-	Seed         uint64  `json:"seed"`
-	Profile      string  `json:"profile"`
-	Seconds      float64 `json:"seconds"`
-	Right        bool    `json:"right"`
-}
-
-// Run runs the demo. ErrWrong: the audit failed; other errors: it could not be
-// run.
+// Run runs the demo until the input has ended and is worked off, and audits it.
+// ErrWrong: the audit failed; other errors: it could not be run, or ctx ended.
 func Run(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeout(ctx, runLimit)
-	defer cancel()
-	lines, err := readLines(cfg.Input)
-	if err != nil {
-		return err
+	logger := slog.New(slog.DiscardHandler)
+	cfg.Stderr = &lines{w: cfg.Stderr}
+	if cfg.Verbose {
+		logger = slog.New(slog.NewTextHandler(cfg.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	b, err := broker.Start(broker.Config{
-		Brokers: brokers, MinLockDuration: time.Millisecond, HeartbeatInterval: 500 * time.Millisecond,
-		Topics: map[string]int32{topics.Source: partitions, topics.Enriched: partitions, topics.Alerts: partitions, topics.Dead: partitions},
-		GroupConfigs: map[string]map[string]string{group: {
-			"share.auto.offset.reset":       "earliest",
-			"share.isolation.level":         "read_committed",
-			"share.record.lock.duration.ms": fmt.Sprint(lock.Milliseconds()),
-		}},
-	})
+	b, err := start(logger)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...), kgo.ClientID("demo")), sharetxn.Logger(slog.New(slog.DiscardHandler)))
+	count := &counts{}
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...), kgo.ClientID("demo")), sharetxn.Logger(logger), sharetxn.WithHooks(count))
 	if err != nil {
 		return err
 	}
@@ -107,83 +79,60 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cfg.Stderr, "embedded cluster of %d brokers, staging %v; %d members, %d records a transaction, seed %d; shortened: lock %v, transaction timeout %v\n",
-		brokers, caps.Staging, cfg.Members, cfg.Batch, cfg.Seed, lock, txnTimeout)
-	if err := feed(ctx, cl, lines); err != nil {
+	fmt.Fprintf(cfg.Stderr, "embedded cluster: brokers %s, profile %s\n", strings.Join(b.Seeds(), ","), caps.Staging)
+	fmt.Fprintf(cfg.Stderr, "%d members, %d records a transaction, seed %d; shortened: locks %v, transaction timeout %v\n", cfg.Members, cfg.Batch, cfg.Seed, lock, txnTimeout)
+
+	input, err := readLines(ctx, cfg.Input)
+	if err != nil {
 		return err
 	}
-	p := newPipeline(cfg, cl)
+	if err := feed(ctx, cl, input); err != nil {
+		return err
+	}
 	started := time.Now()
-	if err := p.run(ctx, len(lines)); err != nil {
+	p := &pipeline{cfg: cfg, cl: cl, count: count, input: len(input), stall: stallLimit, dice: newDice(cfg.Seed), log: logger}
+	err = p.run(ctx)
+	took := time.Since(started)
+	fmt.Fprintln(cfg.Stderr, p.progress(took))
+	if err != nil {
 		return err
 	}
-	took := time.Since(started)
-	rep, err := audit.Run(ctx, audit.Config{Seeds: b.Seeds(), Group: group, Topics: topics, Input: lines})
+	ctx, cancel := context.WithTimeout(ctx, auditLimit)
+	defer cancel()
+	rep, err := audit.Run(ctx, audit.Config{
+		Seeds: b.Seeds(), Group: group, Topics: topics, Input: input, Commits: count.committed.Load(),
+		Staged: func() (n int64) {
+			for _, s := range b.PartitionStates(group) {
+				n += s.Pending
+			}
+			return n
+		},
+	})
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	var pending int64
-	for _, s := range b.PartitionStates(group) {
-		pending += s.Pending
-	}
 	if cfg.JSON {
-		err = json.NewEncoder(cfg.Stdout).Encode(Summary{
-			Input: rep.Input, Accepted: rep.Accepted, Rejected: rep.Rejected, Outputs: rep.Outputs, Alerts: rep.Alerts,
-			Duplicates: rep.Duplicates, Missing: rep.Missing, Unexpected: rep.Unexpected, Staged: pending, Lag: rep.Lag,
-			Transactions: p.committed.Load(), Aborts: p.aborted.Load(), Seed: cfg.Seed, Profile: caps.Staging.String(),
-			Seconds: took.Seconds(), Right: rep.OK() && pending == 0,
-		})
+		err = writeJSON(cfg, rep, count, caps.Staging.String(), took)
 	} else {
-		err = rep.Write(cfg.Stdout)
-		fmt.Fprintf(cfg.Stdout, "input %d: accepted %d, alerts %d, rejected %d; %d transactions committed, %d aborted, in %.1f s\n",
-			rep.Input, rep.Accepted, rep.Alerts, rep.Rejected, p.committed.Load(), p.aborted.Load(), took.Seconds())
+		err = writeText(cfg, rep, count, took)
 	}
 	if err != nil {
 		return err
 	}
-	if !rep.OK() || pending > 0 {
+	if !rep.OK() {
 		return ErrWrong
 	}
 	return nil
 }
 
-func readLines(in io.Reader) (lines [][]byte, err error) {
-	r := bufio.NewReader(in)
-	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
-		line = bytes.TrimRight(line, "\r\n")
-		if len(line) > maxLine {
-			return nil, fmt.Errorf("line %d: %d bytes, at most %d fit into a record", n, len(line), maxLine)
-		}
-		if len(line) > 0 {
-			lines = append(lines, line)
-		}
-		if errors.Is(err, io.EOF) {
-			return lines, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("input: %w", err)
-		}
-	}
-}
-
-// feed gives the lines to the source topic, partition by partition in turn.
-func feed(ctx context.Context, cl *sharetxn.Cluster, lines [][]byte) error {
-	k, err := cl.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		return err
-	}
-	defer k.Close()
-	var failed error
-	for i, line := range lines {
-		k.Produce(ctx, &kgo.Record{Topic: topics.Source, Partition: int32(i % partitions), Value: line}, func(_ *kgo.Record, err error) {
-			if err != nil {
-				failed = err // promises come one at a time
-			}
-		})
-	}
-	if err := k.Flush(ctx); err != nil {
-		return err
-	}
-	return failed
+func start(logger *slog.Logger) (*broker.Cluster, error) {
+	return broker.Start(broker.Config{
+		Brokers: brokers, HeartbeatInterval: 500 * time.Millisecond, Logger: logger,
+		Topics: map[string]int32{topics.Source: partitions, topics.Enriched: partitions, topics.Alerts: partitions, topics.Dead: partitions},
+		GroupConfigs: map[string]map[string]string{group: {
+			"share.auto.offset.reset":       "earliest",
+			"share.isolation.level":         "read_committed",
+			"share.record.lock.duration.ms": fmt.Sprint(lock.Milliseconds()),
+		}},
+	})
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -14,58 +13,43 @@ import (
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/quake"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// pipeline is the members of the share group and what they count.
+// pipeline is the members of the share group.
 type pipeline struct {
-	cfg Config
-	cl  *sharetxn.Cluster
-
-	records, committed, aborted atomic.Int64
-
-	mu    sync.Mutex
-	rng   *rand.Rand
-	turn  int // batches handled
-	fails int // which of the present twenty fails
+	cfg   Config
+	cl    *sharetxn.Cluster
+	count *counts
+	input int           // records fed
+	stall time.Duration // no commit for so long is a failure
+	dice  *dice
+	log   *slog.Logger
 }
 
-func newPipeline(cfg Config, cl *sharetxn.Cluster) *pipeline {
-	return &pipeline{cfg: cfg, cl: cl, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
-}
-
-// unlucky draws one batch of every twenty.
-func (p *pipeline) unlucky() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.turn%abortEvery == 0 {
-		p.fails = p.rng.IntN(abortEvery)
-	}
-	hit := p.turn%abortEvery == p.fails
-	p.turn++
-	return hit
-}
+var (
+	errDrained = errors.New("nothing is left")
+	errHandler = errors.New("the handler failed, on purpose")
+)
 
 // run runs the members until the brokers say that nothing is left.
-func (p *pipeline) run(ctx context.Context, input int) error {
+func (p *pipeline) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
-	for i := range p.cfg.Members {
+	for n := range p.cfg.Members {
 		wg.Go(func() {
-			if err := p.member(ctx, i); err != nil {
-				stop(fmt.Errorf("member %d: %w", i, err))
+			if err := p.member(ctx, n); err != nil {
+				stop(fmt.Errorf("member %d: %w", n, err))
 			}
 		})
 	}
 	wg.Go(func() {
-		err := p.watch(ctx, input)
-		if err == nil {
-			err = errDrained
+		if err := p.watch(ctx); err != nil {
+			stop(err)
+			return
 		}
-		stop(err)
+		stop(errDrained)
 	})
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, errDrained) {
@@ -74,12 +58,8 @@ func (p *pipeline) run(ctx context.Context, input int) error {
 	return nil
 }
 
-var (
-	errDrained = errors.New("nothing is left")
-	errHandler = errors.New("the handler failed, on purpose")
-)
-
-// member is one service: poll, transform, produce, decide, commit.
+// member is one service: poll, transform, produce, decide, commit, until ctx
+// ends.
 func (p *pipeline) member(ctx context.Context, n int) error {
 	c, err := shareconsumer.New(p.cl, group, shareconsumer.Topics(topics.Source), shareconsumer.AcknowledgementMode(shareconsumer.Transactional),
 		shareconsumer.MaxPollRecords(p.cfg.Batch), shareconsumer.MaxWait(50*time.Millisecond))
@@ -92,128 +72,67 @@ func (p *pipeline) member(ctx context.Context, n int) error {
 		return err
 	}
 	defer pr.Close()
-	if err := pr.InitTransactions(ctx); err != nil {
-		return err
-	}
 	for batch, err := range c.Batches(ctx) {
-		if err != nil {
-			if sharetxn.IsFatal(err) {
-				return err
-			}
-			continue
+		if err == nil {
+			err = p.work(ctx, pr, batch)
 		}
-		for batch.Len() > 0 { // after an abort the records are still ours: run them again
-			n := batch.Len()
-			_, err := pr.InTransaction(ctx, batch, func(ctx context.Context, t *producer.Txn) error {
-				return p.handle(ctx, t, batch)
-			})
-			switch {
-			case err == nil:
-				p.committed.Add(1)
-				p.records.Add(int64(n))
-			case ctx.Err() != nil:
-				return nil
-			case sharetxn.IsFatal(err):
-				return err
-			case errors.Is(err, sharetxn.ErrAborted):
-				p.aborted.Add(1)
-			}
+		switch {
+		case ctx.Err() != nil:
+			return nil // run knows why
+		case sharetxn.IsFatal(err):
+			return err
+		case err != nil: // the records come back by themselves
+			p.log.Warn("batch given back", "member", n, "err", err)
 		}
 	}
 	return nil
 }
 
+// work runs a batch until it is committed: after an abort that came before
+// staging its records are still ours.
+func (p *pipeline) work(ctx context.Context, pr *producer.Producer, batch *shareconsumer.Batch) error {
+	for batch.Len() > 0 {
+		_, err := pr.InTransaction(ctx, batch, func(ctx context.Context, t *producer.Txn) error {
+			return p.handle(ctx, t, batch)
+		})
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, sharetxn.ErrAborted)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// handle produces what each record becomes and decides it.
 func (p *pipeline) handle(ctx context.Context, t *producer.Txn, batch *shareconsumer.Batch) error {
 	for _, r := range batch.Records() {
 		res := quake.Transform(r.Value)
+		if err := t.Produce(ctx, outputs(r.Value, res)...); err != nil {
+			return err
+		}
 		if res.Rejected() {
 			r.Reject()
-			if err := t.Produce(ctx, &kgo.Record{Topic: topics.Dead, Key: res.Key, Value: r.Value, Headers: []kgo.RecordHeader{{Key: audit.ReasonHeader, Value: []byte(res.Reason)}}}); err != nil {
-				return err
-			}
-			continue
-		}
-		r.Accept()
-		if err := t.Produce(ctx, &kgo.Record{Topic: topics.Enriched, Key: res.Key, Value: res.Enriched}); err != nil {
-			return err
-		}
-		if res.Alert != nil {
-			if err := t.Produce(ctx, &kgo.Record{Topic: topics.Alerts, Key: res.Key, Value: res.Alert}); err != nil {
-				return err
-			}
+		} else {
+			r.Accept()
 		}
 	}
-	if p.unlucky() {
-		return errHandler
+	if !p.dice.unlucky() {
+		return nil
 	}
-	return nil
+	select {
+	case <-time.After(abortAfter):
+	case <-ctx.Done():
+	}
+	return errHandler
 }
 
-// watch tells progress and returns when the coordinator says that the group's
-// lag is 0 on every partition that holds something.
-func (p *pipeline) watch(ctx context.Context, input int) error {
-	k, err := p.cl.Client()
-	if err != nil {
-		return err
+// outputs are the records of one result.
+func outputs(value []byte, res quake.Result) []*kgo.Record {
+	if res.Rejected() {
+		return []*kgo.Record{{Topic: topics.Dead, Key: res.Key, Value: value, Headers: []kgo.RecordHeader{{Key: audit.ReasonHeader, Value: []byte(res.Reason)}}}}
 	}
-	defer k.Close()
-	ask := time.NewTicker(50 * time.Millisecond)
-	defer ask.Stop()
-	started, told := time.Now(), time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ask.C:
-		}
-		if now := time.Now(); now.Sub(told) >= time.Second {
-			told = now
-			n := p.records.Load()
-			fmt.Fprintf(p.cfg.Stderr, "%d of %d records, %d transactions, %d aborts, %.0f records/s\n", n, input, p.committed.Load(), p.aborted.Load(), float64(n)/now.Sub(started).Seconds())
-		}
-		drained, err := drained(ctx, k, input)
-		if err != nil {
-			return err
-		}
-		if drained {
-			return nil
-		}
+	out := []*kgo.Record{{Topic: topics.Enriched, Key: res.Key, Value: res.Enriched}}
+	if res.Alert != nil {
+		out = append(out, &kgo.Record{Topic: topics.Alerts, Key: res.Key, Value: res.Alert})
 	}
-}
-
-func drained(ctx context.Context, k *kgo.Client, input int) (bool, error) {
-	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
-	g := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
-	g.GroupID = group
-	t := kmsg.NewDescribeShareGroupOffsetsRequestGroupTopic()
-	t.Topic = topics.Source
-	for p := range int32(min(input, partitions)) { // the others got nothing
-		t.Partitions = append(t.Partitions, p)
-	}
-	g.Topics = append(g.Topics, t)
-	req.Groups = append(req.Groups, g)
-	resp, err := req.RequestWith(ctx, k)
-	if err != nil {
-		return false, err
-	}
-	done := 0
-	for _, g := range resp.Groups {
-		if g.ErrorCode == kerr.GroupIDNotFound.Code { // nobody has joined yet
-			return false, nil
-		}
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return false, err
-		}
-		for _, t := range g.Topics {
-			for _, p := range t.Partitions {
-				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return false, err
-				}
-				if p.Lag == 0 {
-					done++
-				}
-			}
-		}
-	}
-	return done == min(input, partitions), nil
+	return out
 }

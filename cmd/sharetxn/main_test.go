@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// command is a command line that runs beside the test.
+type command struct {
+	stdin  *io.PipeWriter
+	lines  chan string // of stdout and stderr
+	stdout *bytes.Buffer
+	stop   context.CancelCauseFunc
+	code   chan int
+}
+
+var errSignal = errors.New("interrupt signal received")
+
+func begin(ctx context.Context, t *testing.T, args ...string) *command {
+	t.Helper()
+	ctx, stop := context.WithCancelCause(ctx)
+	in, stdin := io.Pipe()
+	told, tell := io.Pipe()
+	c := &command{stdin: stdin, lines: make(chan string, 1000), stdout: &bytes.Buffer{}, stop: stop, code: make(chan int, 1)}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(c.lines)
+		for s := bufio.NewScanner(told); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	})
+	wg.Go(func() {
+		code := run(ctx, args, in, io.MultiWriter(c.stdout, tell), tell)
+		_ = tell.Close()
+		_ = in.Close()
+		c.code <- code
+	})
+	t.Cleanup(func() { stop(nil); _ = stdin.Close(); wg.Wait() })
+	return c
+}
+
+// next waits for a line that has text in it.
+func (c *command) next(t *testing.T, text string) string {
+	t.Helper()
+	var before []string
+	for l := range c.lines {
+		if strings.Contains(l, text) {
+			return l
+		}
+		before = append(before, l)
+	}
+	t.Fatalf("%q was not printed, but %q", text, before)
+	return ""
+}
+
+// exit waits for the end.
+func (c *command) exit(t *testing.T, want int) {
+	t.Helper()
+	var last []string
+	for l := range c.lines {
+		last = append(last, l)
+	}
+	if code := <-c.code; code != want {
+		t.Fatalf("exit status %d, want %d, after %q", code, want, last)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	ctx := testkit.Deadline(t, 20*time.Second)
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"unknown command":       {[]string{"nonsense"}, `unknown command "nonsense"`},
+		"demo: unknown flag":    {[]string{"demo", "--nonsense"}, "nonsense"},
+		"demo: no members":      {[]string{"demo", "--members", "0"}, "--members 0: want 1 to 100"},
+		"demo: many members":    {[]string{"demo", "--members", "101"}, "--members 101: want 1 to 100"},
+		"demo: batch":           {[]string{"demo", "--batch", "-1"}, "--batch -1: want 1 to 10000"},
+		"demo: seed":            {[]string{"demo", "--seed", "x"}, "seed"},
+		"demo: no such file":    {[]string{"demo", "testdata/none"}, "testdata/none"},
+		"demo: two files":       {[]string{"demo", "a", "b"}, "one FILE"},
+		"broker: no port":       {[]string{"broker", "--listen", "nowhere"}, "--listen: address nowhere: missing port"},
+		"broker: high port":     {[]string{"broker", "--listen", "127.0.0.1:99999"}, `--listen: port "99999"`},
+		"broker: past the end":  {[]string{"broker", "--listen", "127.0.0.1:65535", "--brokers", "2"}, "no 2 ports from 65535 on"},
+		"broker: none":          {[]string{"broker", "--brokers", "0"}, "--brokers 0: want 1 to 10"},
+		"broker: partitions":    {[]string{"broker", "--topic", "x:y"}, `"x:y": want NAME:PARTITIONS`},
+		"broker: no partitions": {[]string{"broker", "--topic", "x:0"}, `"x:0": want NAME:PARTITIONS`},
+		"broker: no name":       {[]string{"broker", "--topic", ":3"}, `":3": want NAME:PARTITIONS`},
+		"broker: topic twice":   {[]string{"broker", "--topic", "x:1", "--topic", "x:2"}, "each name once"},
+		"broker: argument":      {[]string{"broker", "x"}, `unexpected ["x"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			if code := run(ctx, c.args, nil, &out, &errs); code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), c.says) {
+				t.Errorf("exit status %d, stdout %q, stderr %q", code, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	ctx := testkit.Deadline(t, 20*time.Second)
+	for _, args := range [][]string{nil, {"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"broker", "--help"}} {
+		var out bytes.Buffer
+		if code := run(ctx, args, nil, &out, &out); code != exitOK || !strings.Contains(out.String(), "sharetxn ") {
+			t.Errorf("%q: exit status %d, %q", args, code, out.String())
+		}
+	}
+}
