@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,9 @@ type world struct {
 	name  string
 }
 
+// worlds numbers them, so that a test that runs again has fresh names.
+var worlds atomic.Int64
+
 func open(t testing.TB, k *kafka.Cluster) *world {
 	t.Helper()
 	tap := kafka.NewTap()
@@ -51,7 +55,8 @@ func open(t testing.TB, k *kafka.Cluster) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(plain.Close)
-	return &world{tap, cl, plain, kadm.NewClient(plain), strings.ReplaceAll(strings.ToLower(t.Name()), "/", ".")}
+	name := fmt.Sprintf("%s-%d", strings.ReplaceAll(strings.ToLower(t.Name()), "/", "."), worlds.Add(1))
+	return &world{tap, cl, plain, kadm.NewClient(plain), name}
 }
 
 // topic creates a topic; name tells a test's topics apart.
