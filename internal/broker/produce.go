@@ -28,7 +28,8 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 	}
 	req := m.(*kmsg.ProduceRequest)
 	if req.TransactionID != nil {
-		code := c.register(ctx, conn.Node, req)
+		done, code := c.register(ctx, conn.Node, req)
+		defer done()
 		switch {
 		case code != 0 && req.Acks == 0:
 			return nil, fmt.Errorf("produce refused with code %d", code) // no answer could tell
@@ -42,7 +43,8 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 }
 
 // register names the partitions that this node leads: kfake refuses the others.
-func (c *Cluster) register(ctx context.Context, node int32, req *kmsg.ProduceRequest) int16 {
+// done is never nil.
+func (c *Cluster) register(ctx context.Context, node int32, req *kmsg.ProduceRequest) (done func(), code int16) {
 	var parts []txn.Partition
 	id, epoch := int64(-1), int16(-1)
 	for _, t := range req.Topics {
@@ -63,10 +65,14 @@ func (c *Cluster) register(ctx context.Context, node int32, req *kmsg.ProduceReq
 			parts = append(parts, txn.Partition{Topic: name, Partition: p.Partition})
 		}
 	}
+	nothing := func() {}
 	if len(parts) == 0 {
-		return 0
+		return nothing, 0
 	}
-	return c.txns.Produce(ctx, *req.TransactionID, id, epoch, parts)
+	if done, code = c.txns.Produce(ctx, *req.TransactionID, id, epoch, parts); code != 0 {
+		done = nothing
+	}
+	return done, code
 }
 
 func refuseProduce(req *kmsg.ProduceRequest, code int16) *kmsg.ProduceResponse {

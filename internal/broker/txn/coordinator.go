@@ -69,7 +69,8 @@ type transaction struct {
 	writer  Key // of the transaction under way
 	timeout time.Duration
 	parts   map[Partition]struct{}
-	offsets bool // group offsets were staged
+	writes  sync.WaitGroup // produces on their way to the log
+	offsets bool           // group offsets were staged
 	began   time.Time
 	timer   *time.Timer
 	done    chan struct{} // closed when the markers of the present end are written
@@ -300,6 +301,7 @@ func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64) {
 // transaction's partitions are read without a lock: nothing is added to one
 // that ends.
 func (c *Coordinator) apply(ctx context.Context, t *transaction, key Key, commit bool) error {
+	t.writes.Wait()
 	for p := range t.parts {
 		if p.Topic == c.cfg.StateTopic {
 			continue // the engine is the state
@@ -373,18 +375,22 @@ func (c *Coordinator) start(t *transaction) {
 }
 
 // Produce registers the partitions of a transactional produce before it is
-// forwarded (KIP-890: the partition leader does it). Leaders turn the
+// forwarded (KIP-890: the partition leader does it). Where the code is 0 the
+// caller calls done when the log has the produce or refused it: markers come
+// after it, since kfake does not fence by markers. Leaders turn the
 // coordinator's PRODUCER_FENCED into INVALID_PRODUCER_EPOCH.
-func (c *Coordinator) Produce(ctx context.Context, name string, id int64, epoch int16, parts []Partition) int16 {
-	code := c.add(ctx, name, id, epoch, func(t *transaction) {
+func (c *Coordinator) Produce(ctx context.Context, name string, id int64, epoch int16, parts []Partition) (done func(), code int16) {
+	code = c.add(ctx, name, id, epoch, func(t *transaction) {
 		for _, p := range parts {
 			t.parts[p] = struct{}{}
 		}
+		t.writes.Add(1)
+		done = t.writes.Done
 	})
 	if code == codeProducerFenced {
-		return codeInvalidProducerEpoch
+		code = codeInvalidProducerEpoch
 	}
-	return code
+	return done, code
 }
 
 // AddShareState registers partitions of the share state topic; see package

@@ -107,7 +107,14 @@ func (w *world) end(ctx context.Context, k Key, commit bool) (Key, int16) {
 }
 
 func (w *world) produce(ctx context.Context, k Key) int16 {
-	return w.c.Produce(ctx, "x", k.ProducerID, k.ProducerEpoch, []Partition{{"out", 2}})
+	done, code := w.c.Produce(ctx, "x", k.ProducerID, k.ProducerEpoch, []Partition{{"out", 2}})
+	if (done != nil) != (code == codeNone) {
+		w.t.Fatalf("code %d, but done is nil: %v", code, done == nil)
+	}
+	if done != nil {
+		done()
+	}
+	return code
 }
 
 func (w *world) want(code, want int16, what string) {
@@ -234,6 +241,24 @@ func TestTimeout(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		w.wantTold()
+	})
+}
+
+// A produce on its way to the log gets there before the markers.
+func TestMarkersComeAfterProduces(t *testing.T) {
+	virtual(t, func(ctx context.Context, w *world) {
+		k := w.init(ctx, "x", -1, -1, minute)
+		written, code := w.c.Produce(ctx, "x", k.ProducerID, k.ProducerEpoch, []Partition{{"out", 2}})
+		w.want(code, codeNone, "produce")
+		time.Sleep(minute) // the timeout
+		synctest.Wait()
+		if s := w.c.Transactions()[0].Status; s != PrepareAbort {
+			t.Fatalf("the transaction is %v", s)
+		}
+		w.wantTold()
+		written()
+		synctest.Wait()
+		w.wantTold("marker out-2 101@1 false", "share 101@1 false")
 	})
 }
 
