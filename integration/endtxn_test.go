@@ -2,214 +2,175 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/sharetxn/sharetxn/internal/testkit"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// rawTxn is a transactional id driven by plain requests. The library asks
-// EndTxn again at the old epoch to learn an outcome (DESIGN.md); what the
-// coordinator answers there is therefore held here, without the library.
+// rawTxn speaks to the transaction coordinator without any of our code.
 type rawTxn struct {
-	cl        *kgo.Client
-	adm       *kadm.Client
-	id, topic string
-	pid       int64
-	epoch     int16 // of the transaction that is asked about
-}
-
-// answer is what EndTxn v5 said.
-type answer struct {
-	err   error
+	w     *world
+	cl    *kgo.Client
+	topic string
 	pid   int64
 	epoch int16
 }
 
-func rawClient(t *testing.T, k *kafka.Cluster) *kgo.Client {
+func openRaw(ctx context.Context, t testing.TB, w *world) *rawTxn {
 	t.Helper()
-	pinned := kversion.Stable()
-	pinned.SetMaxKeyVersion(int16(kmsg.AddPartitionsToTxn), 3) // above, only brokers may
-	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Seeds()...), kgo.MaxVersions(pinned))
+	// From version 4 on AddPartitionsToTxn is for brokers; nothing else opens a
+	// transaction without a record.
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(kmsg.AddPartitionsToTxn.Int16(), 3)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds(w.plain)...), kgo.MaxVersions(versions))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	return cl
+	r := &rawTxn{w: w, cl: cl, topic: w.topic(ctx, t, "out", 1)}
+	r.init(ctx, t)
+	return r
 }
 
-func (x *rawTxn) init(ctx context.Context, t *testing.T, pid int64, epoch int16, timeout time.Duration) (int64, int16) {
+// init is InitProducerId, which fences whoever had the id.
+func (r *rawTxn) init(ctx context.Context, t testing.TB) {
 	t.Helper()
 	req := kmsg.NewPtrInitProducerIDRequest()
-	req.TransactionalID, req.TransactionTimeoutMillis = &x.id, int32(timeout.Milliseconds())
-	req.ProducerID, req.ProducerEpoch = pid, epoch
-	var resp *kmsg.InitProducerIDResponse
-	testkit.Eventually(ctx, t, "InitProducerId is answered", func() bool {
-		var err error
-		if resp, err = req.RequestWith(ctx, x.cl); err != nil {
-			t.Fatalf("InitProducerId: %v", err)
-		}
-		return resp.ErrorCode != kerr.ConcurrentTransactions.Code
-	})
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		t.Fatalf("InitProducerId: %v", err)
-	}
-	return resp.ProducerID, resp.ProducerEpoch
-}
-
-// add registers a partition, as staging would: that makes the transaction
-// ongoing without a record.
-func (x *rawTxn) add(ctx context.Context, t *testing.T) {
-	t.Helper()
-	topic := kmsg.NewAddPartitionsToTxnRequestTopic()
-	topic.Topic, topic.Partitions = x.topic, []int32{0}
-	req := kmsg.NewPtrAddPartitionsToTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch = x.id, x.pid, x.epoch
-	req.Topics = append(req.Topics, topic)
-	testkit.Eventually(ctx, t, "AddPartitionsToTxn is answered", func() bool {
-		resp, err := req.RequestWith(ctx, x.cl)
+	req.TransactionalID, req.TransactionTimeoutMillis = &r.w.name, 2000
+	req.ProducerID, req.ProducerEpoch = -1, -1
+	whileConcurrent(ctx, t, "InitProducerId", func() (int16, error) {
+		resp, err := req.RequestWith(ctx, r.cl)
 		if err != nil {
-			t.Fatalf("AddPartitionsToTxn: %v", err)
+			return 0, err
 		}
-		code := resp.Topics[0].Partitions[0].ErrorCode
-		if code != 0 && code != kerr.ConcurrentTransactions.Code {
-			t.Fatalf("AddPartitionsToTxn: %v", kerr.ErrorForCode(code))
-		}
-		return code == 0
-	})
+		r.pid, r.epoch = resp.ProducerID, resp.ProducerEpoch
+		return resp.ErrorCode, nil
+	}, 0)
 }
 
-// end asks until the answer is not that the transaction is just being ended.
-func (x *rawTxn) end(ctx context.Context, t *testing.T, commit bool) (a answer) {
+// add opens a transaction at the current epoch.
+func (r *rawTxn) add(ctx context.Context, t testing.TB) {
+	t.Helper()
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.w.name, r.pid, r.epoch
+	topic := kmsg.NewAddPartitionsToTxnRequestTopic()
+	topic.Topic, topic.Partitions = r.topic, []int32{0}
+	req.Topics = append(req.Topics, topic)
+	whileConcurrent(ctx, t, "AddPartitionsToTxn", func() (int16, error) {
+		resp, err := req.RequestWith(ctx, r.cl)
+		if err != nil {
+			return 0, err
+		}
+		return resp.Topics[0].Partitions[0].ErrorCode, nil
+	}, 0)
+}
+
+// end sends EndTxn v5 at an epoch, wants that code, and gives the new epoch.
+func (r *rawTxn) end(ctx context.Context, t testing.TB, commit bool, epoch int16, want int16) int16 {
 	t.Helper()
 	req := kmsg.NewPtrEndTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = x.id, x.pid, x.epoch, commit
-	testkit.Eventually(ctx, t, "EndTxn is answered", func() bool {
-		resp, err := req.RequestWith(ctx, x.cl)
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = r.w.name, r.pid, epoch, commit
+	var next int16
+	whileConcurrent(ctx, t, "EndTxn", func() (int16, error) {
+		resp, err := req.RequestWith(ctx, r.cl)
 		if err != nil {
-			t.Fatalf("EndTxn: %v", err)
+			return 0, err
 		}
 		if resp.Version != 5 {
-			t.Fatalf("EndTxn v%d was used; the outcome can be asked for from v5 on", resp.Version)
+			t.Fatalf("EndTxn went out as version %d", resp.Version)
 		}
-		a = answer{kerr.ErrorForCode(resp.ErrorCode), resp.ProducerID, resp.ProducerEpoch}
-		return resp.ErrorCode != kerr.ConcurrentTransactions.Code
-	})
-	return a
+		next = resp.ProducerEpoch
+		return resp.ErrorCode, nil
+	}, want)
+	return next
 }
 
-func (x *rawTxn) wait(ctx context.Context, t *testing.T, state string) {
+// whileConcurrent repeats a request while the markers of an earlier end are
+// being written.
+func whileConcurrent(ctx context.Context, t testing.TB, what string, ask func() (int16, error), want int16) {
 	t.Helper()
-	testkit.Eventually(ctx, t, "transaction in state "+state, func() bool {
-		d, err := x.adm.DescribeTransactions(ctx, x.id)
-		return err == nil && d[x.id].State == state
+	testkit.Eventually(ctx, t, what+" gets an answer", func() bool {
+		code, err := ask()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if code == kerr.ConcurrentTransactions.Code {
+			return false
+		}
+		if code != want {
+			t.Fatalf("%s: %v, want %v", what, kerr.ErrorForCode(code), kerr.ErrorForCode(want))
+		}
+		return true
 	})
 }
 
-// ended ends the transaction and waits until the markers are written.
-func (x *rawTxn) ended(ctx context.Context, t *testing.T, commit bool) {
-	t.Helper()
-	if a := x.end(ctx, t, commit); a != (answer{nil, x.pid, x.epoch + 1}) {
-		t.Fatalf("EndTxn(commit=%v) of an ongoing transaction: %+v", commit, a)
-	}
-	x.wait(ctx, t, map[bool]string{true: "CompleteCommit", false: "CompleteAbort"}[commit])
-}
-
-func TestEndTxnAsksForTheOutcome(t *testing.T) {
+// What the resolution of outcomes rests on: EndTxn v5 that is sent again at the
+// transaction's own epoch tells how it ended, whoever ended it, and changes
+// nothing, until another transaction has ended or somebody took the id.
+func TestEndTxnTellsTheOutcome(t *testing.T) {
 	k := broker(t)
-	const timeout = time.Minute
-	for _, c := range []struct {
-		name  string
-		limit time.Duration // the transaction timeout; 0: never reached
-		reach func(context.Context, *testing.T, *rawTxn)
-		// answers at the epoch that the transaction began with
-		commit, abort error
-		final         [2]string // states after the commit and after the abort
-		epoch         int16     // what success gives, counted from that epoch
-	}{
-		{name: "ongoing", epoch: 1, final: [2]string{"CompleteCommit", "CompleteAbort"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) { x.add(ctx, t) }},
-		{name: "committed", epoch: 1, abort: kerr.InvalidTxnState, final: [2]string{"CompleteCommit", "CompleteCommit"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) { x.add(ctx, t); x.ended(ctx, t, true) }},
-		{name: "aborted", epoch: 1, commit: kerr.InvalidTxnState, final: [2]string{"CompleteAbort", "CompleteAbort"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) { x.add(ctx, t); x.ended(ctx, t, false) }},
-		{name: "timed out", limit: time.Second, epoch: 1, commit: kerr.InvalidTxnState, final: [2]string{"CompleteAbort", "CompleteAbort"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) { x.add(ctx, t); x.wait(ctx, t, "CompleteAbort") }},
-		{name: "nothing added", epoch: 1, commit: kerr.InvalidTxnState, final: [2]string{"Empty", "CompleteAbort"},
-			reach: func(context.Context, *testing.T, *rawTxn) {}},
-		{name: "nothing added after a commit", epoch: 1, commit: kerr.InvalidTxnState, final: [2]string{"CompleteCommit", "CompleteAbort"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) { x.add(ctx, t); x.ended(ctx, t, true); x.epoch++ }},
-		{name: "two transactions ago", commit: kerr.ProducerFenced, abort: kerr.ProducerFenced, final: [2]string{"CompleteAbort", "CompleteAbort"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) {
-				x.add(ctx, t)
-				x.ended(ctx, t, true)
-				x.epoch++
-				x.add(ctx, t)
-				x.ended(ctx, t, false)
-				x.epoch--
-			}},
-		{name: "another producer began", commit: kerr.ProducerFenced, abort: kerr.ProducerFenced, final: [2]string{"Empty", "Empty"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) {
-				x.add(ctx, t)
-				x.ended(ctx, t, true)
-				if _, epoch := x.init(ctx, t, -1, -1, timeout); epoch != x.epoch+2 {
-					t.Errorf("the other producer has epoch %d after %d", epoch, x.epoch)
-				}
-			}},
-		{name: "an id of another producer", commit: kerr.InvalidProducerIDMapping, abort: kerr.InvalidProducerIDMapping, final: [2]string{"Ongoing", "Ongoing"},
-			reach: func(ctx context.Context, t *testing.T, x *rawTxn) { x.add(ctx, t); x.pid++ }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, 30*time.Second)
-			w := open(t, k)
-			cl, topic := rawClient(t, k), w.topic(ctx, t, "out", 1)
-			for i, commit := range []bool{true, false} {
-				x := &rawTxn{cl: cl, adm: w.adm, id: fmt.Sprint(w.name, ".", commit), topic: topic}
-				limit := timeout
-				if c.limit > 0 {
-					limit = c.limit
-				}
-				x.pid, x.epoch = x.init(ctx, t, -1, -1, limit)
-				c.reach(ctx, t, x)
-				want := answer{err: []error{c.commit, c.abort}[i], pid: -1, epoch: -1}
-				if want.err == nil {
-					want.pid, want.epoch = x.pid, x.epoch+c.epoch
-				}
-				for _, again := range []string{"", ", again"} {
-					if got := x.end(ctx, t, commit); got != want {
-						t.Errorf("EndTxn(commit=%v)%s: %+v, want %+v", commit, again, got, want)
-					}
-					x.wait(ctx, t, c.final[i])
+	notCommitted, fenced := kerr.InvalidTxnState.Code, kerr.ProducerFenced.Code
+	for name, run := range map[string]func(context.Context, *testing.T, *rawTxn){
+		"committed": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			r.add(ctx, t)
+			for range 3 {
+				if next := r.end(ctx, t, true, r.epoch, 0); next != r.epoch+1 {
+					t.Errorf("epoch %d after %d", next, r.epoch)
 				}
 			}
+			r.end(ctx, t, false, r.epoch, notCommitted)
+			r.end(ctx, t, true, r.epoch, 0)
+		},
+		"aborted": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			r.add(ctx, t)
+			for range 3 {
+				if next := r.end(ctx, t, false, r.epoch, 0); next != r.epoch+1 {
+					t.Errorf("epoch %d after %d", next, r.epoch)
+				}
+			}
+			r.end(ctx, t, true, r.epoch, notCommitted)
+		},
+		"timed out": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			r.add(ctx, t)
+			r.w.waitTxn(ctx, t, "CompleteAbort")
+			r.end(ctx, t, true, r.epoch, notCommitted)
+			r.epoch = r.end(ctx, t, false, r.epoch, 0)
+			r.add(ctx, t)
+			r.end(ctx, t, true, r.epoch, 0)
+		},
+		"nothing in it": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			r.end(ctx, t, true, r.epoch, notCommitted)
+			if next := r.end(ctx, t, false, r.epoch, 0); next != r.epoch+1 {
+				t.Errorf("epoch %d after %d", next, r.epoch)
+			}
+		},
+		"another one since": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			old := r.epoch
+			for range 2 {
+				r.add(ctx, t)
+				r.epoch = r.end(ctx, t, true, r.epoch, 0)
+			}
+			r.end(ctx, t, true, old, fenced)
+			r.end(ctx, t, false, old, fenced)
+		},
+		"fenced while open": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			old := r.epoch
+			r.add(ctx, t)
+			r.init(ctx, t)
+			r.end(ctx, t, true, old, fenced)
+			r.end(ctx, t, false, old, fenced)
+			r.add(ctx, t)
+			r.end(ctx, t, true, r.epoch, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 30*time.Second)
+			run(ctx, t, openRaw(ctx, t, open(t, k)))
 		})
-	}
-}
-
-// Why an outcome is asked for before InitProducerId: afterwards nobody knows.
-func TestInitProducerIDForgetsTheOutcome(t *testing.T) {
-	k := broker(t)
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := open(t, k)
-	cl, topic := rawClient(t, k), w.topic(ctx, t, "out", 1)
-	for _, commit := range []bool{true, false} {
-		x := &rawTxn{cl: cl, adm: w.adm, id: fmt.Sprint(w.name, ".", commit), topic: topic}
-		x.pid, x.epoch = x.init(ctx, t, -1, -1, time.Minute)
-		x.add(ctx, t)
-		x.ended(ctx, t, commit)
-		if pid, epoch := x.init(ctx, t, x.pid, x.epoch, time.Minute); pid != x.pid || epoch != x.epoch+1 {
-			t.Errorf("InitProducerId of the same producer: id %d epoch %d, after id %d epoch %d", pid, epoch, x.pid, x.epoch)
-		}
-		// The same for both: it tells nothing.
-		if got, want := x.end(ctx, t, true), (answer{kerr.ProducerFenced, -1, -1}); got != want {
-			t.Errorf("the commit of what ended with commit=%v: %+v, want %+v", commit, got, want)
-		}
 	}
 }

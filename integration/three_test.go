@@ -16,7 +16,7 @@ import (
 // see, so they have a cluster of their own.
 func TestThreeBrokers(t *testing.T) {
 	broker(t) // skips or fails where none can be had
-	ctx := testkit.Deadline(t, 2*time.Minute)
+	ctx := testkit.Deadline(t, 90*time.Second)
 	k, err := kafka.Start(ctx, t.TempDir(), 3)
 	require(t, err)
 	t.Cleanup(func() {
@@ -82,9 +82,9 @@ func coordinatorDies(ctx context.Context, t *testing.T, k *kafka.Cluster) {
 	w.waitTxn(ctx, t, "Ongoing")
 	coordinator := func() (id int32) {
 		testkit.Eventually(ctx, t, "the coordinator is told", func() bool {
-			d, err := w.adm.DescribeTransactions(ctx, w.name)
-			id = d[w.name].Coordinator
-			return err == nil && d[w.name].Err == nil
+			c := w.adm.FindTxnCoordinators(ctx, w.name)[w.name]
+			id = c.NodeID
+			return c.Err == nil
 		})
 		return id
 	}
