@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"log"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -78,12 +78,13 @@ func kipLoop(ctx context.Context, cl *sharetxn.Cluster, in, out, group, id strin
 	return nil
 }
 
+// once carries one batch through a transaction.
 func once(ctx context.Context, c *shareconsumer.Consumer, p *producer.Producer, batch *shareconsumer.Batch, out string) error {
 	txn, err := p.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer txn.Abort(ctx) // no-op after Commit
+	defer txn.Abort(ctx) // does nothing after Commit
 	for _, r := range batch.Records() {
 		if err := txn.Produce(ctx, &kgo.Record{Topic: out, Key: r.Key, Value: bytes.ToUpper(r.Value)}); err != nil {
 			return err
@@ -101,25 +102,30 @@ func once(ctx context.Context, c *shareconsumer.Consumer, p *producer.Producer, 
 }
 
 func main() {
-	seeds := flag.String("bootstrap", "localhost:9092", "brokers, separated by commas")
-	in := flag.String("in", "source", "topic to consume")
-	out := flag.String("out", "destination", "topic to produce to")
-	group := flag.String("group", "enrichers", "share group")
-	id := flag.String("id", "enricher-0", "transactional id; each process needs its own")
-	kip := flag.Bool("kip", false, "use the KIP's own form")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(*seeds, ",")...)))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+func run(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("ctp", flag.ExitOnError)
+	seeds := fs.String("bootstrap", "localhost:9092", "brokers, separated by commas")
+	in := fs.String("in", "source", "topic to consume")
+	out := fs.String("out", "destination", "topic to produce to")
+	group := fs.String("group", "enrichers", "share group; Kafka starts a new one at the end of its topics, unless its config share.auto.offset.reset says earliest")
+	id := fs.String("id", "enricher-0", "transactional id; each process needs its own")
+	kip := fs.Bool("kip", false, "use the KIP's own form")
+	_ = fs.Parse(args) // exits on an error
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(*seeds, ",")...)))
+	if err != nil {
+		return err
+	}
 	defer cl.Close()
-	run := loop
 	if *kip {
-		run = kipLoop
+		return kipLoop(ctx, cl, *in, *out, *group, *id)
 	}
-	if err := run(ctx, cl, *in, *out, *group, *id); err != nil {
-		fmt.Println(err)
-	}
+	return loop(ctx, cl, *in, *out, *group, *id)
 }

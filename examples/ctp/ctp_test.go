@@ -2,8 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,52 +16,71 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// Both forms give each record out exactly once, in capitals.
-func TestBothForms(t *testing.T) {
-	for name, run := range map[string]func(context.Context, *sharetxn.Cluster, string, string, string, string) error{"closure": loop, "the KIP's form": kipLoop} {
+// forms are the two loops as command lines.
+var forms = map[string][]string{"closure": nil, "the KIP's form": {"-kip"}}
+
+func start(t *testing.T, stock bool) *broker.Cluster {
+	t.Helper()
+	b, err := broker.Start(broker.Config{
+		Brokers: 3, Topics: map[string]int32{"in": 3, "out": 1}, HeartbeatInterval: 500 * time.Millisecond, Stock44: stock,
+		GroupConfigs: map[string]map[string]string{"g": {"share.auto.offset.reset": "earliest"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func client(t *testing.T, b *broker.Cluster, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	k, err := kgo.NewClient(append(opts, kgo.SeedBrokers(b.Seeds()...), kgo.DisableClientMetrics())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+func args(b *broker.Cluster, form []string) []string {
+	return append([]string{"-bootstrap", strings.Join(b.Seeds(), ","), "-in", "in", "-out", "out", "-group", "g"}, form...)
+}
+
+// Both forms give each record out exactly once, in capitals, also what comes
+// while they run, and acknowledge each.
+func TestForms(t *testing.T) {
+	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Deadline(t, 60*time.Second)
-			b, err := broker.Start(broker.Config{
-				Brokers: 3, Topics: map[string]int32{"in": 3, "out": 3}, HeartbeatInterval: 500 * time.Millisecond,
-				GroupConfigs: map[string]map[string]string{"g": {"share.auto.offset.reset": "earliest"}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer b.Close()
-			cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...)), sharetxn.Logger(slog.New(slog.DiscardHandler)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cl.Close()
-			const n = 500
-			want := make(map[string]bool)
-			k, err := cl.Client(kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer k.Close()
-			for i := range n {
-				want[fmt.Sprintf("RECORD %d", i)] = true
-				k.Produce(ctx, &kgo.Record{Topic: "in", Value: fmt.Appendf(nil, "record %d", i)}, nil)
-			}
-			if err := k.Flush(ctx); err != nil {
-				t.Fatal(err)
-			}
+			b := start(t, false)
+			in := client(t, b)
+			out := client(t, b, kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 			serve, stop := context.WithCancel(ctx)
 			ended := make(chan error, 1)
-			go func() { ended <- run(serve, cl, "in", "out", "g", "enricher-0") }()
-			for len(want) > 0 {
-				fs := k.PollFetches(ctx)
-				if ctx.Err() != nil {
-					t.Fatalf("%d records never came", len(want))
+			go func() { ended <- run(serve, args(b, form)) }()
+			const n, rounds = 250, 2
+			for round := range rounds {
+				want := make(map[string]bool)
+				for i := range n {
+					want[fmt.Sprintf("RECORD %d OF %d", i, round)] = true
+					in.Produce(ctx, &kgo.Record{Topic: "in", Value: fmt.Appendf(nil, "record %d of %d", i, round)}, func(_ *kgo.Record, err error) {
+						if err != nil {
+							t.Error(err)
+						}
+					})
 				}
-				fs.EachRecord(func(r *kgo.Record) {
-					if !want[string(r.Value)] {
-						t.Errorf("%s came twice, or was never sent", r.Value)
+				for len(want) > 0 {
+					fs := out.PollFetches(ctx)
+					if err := fs.Err(); err != nil {
+						t.Fatalf("%d records never came: %v", len(want), err)
 					}
-					delete(want, string(r.Value))
-				})
+					fs.EachRecord(func(r *kgo.Record) {
+						if !want[string(r.Value)] {
+							t.Errorf("%s came twice, or was never sent", r.Value)
+						}
+						delete(want, string(r.Value))
+					})
+				}
 			}
 			testkit.Eventually(ctx, t, "every input is done", func() bool {
 				done := int64(0)
@@ -70,11 +90,50 @@ func TestBothForms(t *testing.T) {
 					}
 					done += p.Start
 				}
-				return done == n
+				return done == n*rounds
 			})
 			stop()
 			if err := <-ended; err != nil {
 				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// On brokers without KIP-1289 both forms end, with the reason, and publish
+// nothing.
+func TestStockKafka(t *testing.T) {
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 60*time.Second)
+			b := start(t, true)
+			if err := client(t, b).ProduceSync(ctx, &kgo.Record{Topic: "in", Value: []byte("record")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			if err := run(ctx, args(b, form)); !errors.Is(err, sharetxn.ErrUnsupported) {
+				t.Fatalf("ended with %v", err)
+			}
+			out := client(t, b, kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())
+			if err := client(t, b).ProduceSync(ctx, &kgo.Record{Topic: "out", Value: []byte("the end")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				fs := out.PollFetches(ctx)
+				if err := fs.Err(); err != nil {
+					t.Fatal(err)
+				}
+				var seen []string
+				fs.EachRecord(func(r *kgo.Record) {
+					if !r.Attrs.IsControl() {
+						seen = append(seen, string(r.Value))
+					}
+				})
+				if len(seen) > 1 || len(seen) == 1 && seen[0] != "the end" {
+					t.Fatalf("published: %v", seen)
+				}
+				if len(seen) == 1 {
+					return
+				}
 			}
 		})
 	}
