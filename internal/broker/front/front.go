@@ -141,6 +141,13 @@ func (b *Broker) Close() {
 	_ = b.back.Close()
 }
 
+// Conns is how many client connections are open.
+func (b *Broker) Conns() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.conns)
+}
+
 // Conn is one client connection.
 type Conn struct {
 	ID     uint64
