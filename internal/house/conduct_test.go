@@ -14,7 +14,8 @@ var testRules = []rule{
 			"acks/a_test.go": "package acks\nimport \"testing\"\nfunc TestA(t *testing.T) { t.Log() }\nfunc TestMain(m *testing.M) {}\nfunc helper(t *testing.T) {}\n",
 		}, want: []string{"acks/a_test.go:3: TestA has no deadline of its own: testkit.Deadline"}},
 		{name: "with", files: map[string]string{
-			"acks/a_test.go": "package acks\nfunc TestA(t *testing.T) { testkit.Deadline(t, 1) }\nfunc TestB(t *testing.T) { synctest.Test(t, nil) }\n",
+			"acks/a_test.go": "package acks\nfunc TestA(t *testing.T) { testkit.Deadline(t, 1) }\nfunc TestB(t *testing.T) { synctest.Test(t, nil) }\n" +
+				"func virtual(t *testing.T) { synctest.Test(t, nil) }\nfunc TestD(t *testing.T) { virtual(t) }\n",
 		}},
 		{name: "of another name", files: map[string]string{
 			"acks/a_test.go": "package acks\nfunc TestA(t *testing.T) { ctx.Deadline() }\n",
@@ -80,16 +81,46 @@ var testRules = []rule{
 	}},
 }
 
+// bubbles are the test helpers, by folder and name, that run what they are given
+// inside synctest.
+func bubbles(t *tree) map[string]bool {
+	found := make(map[string]bool)
+	for _, s := range t.sources {
+		for _, d := range s.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test() && f.Recv == nil && !strings.HasPrefix(f.Name.Name, "Test") && calls(f, "synctest", "Test") {
+				found[s.dir()+"."+f.Name.Name] = true
+			}
+		}
+	}
+	return found
+}
+
+// opens tells whether n is a call of one of the bubbles of the folder.
+func opens(n ast.Node, dir string, bubbles map[string]bool) bool {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	name, ok := call.Fun.(*ast.Ident)
+	return ok && bubbles[dir+"."+name.Name]
+}
+
 // endless finds tests without a deadline. One inside synctest needs none: a
 // bubble in which all wait ends by itself.
 func endless(t *tree) (found []offence) {
+	bubbles := bubbles(t)
 	for _, s := range t.sources {
 		for _, d := range s.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || !s.test() || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") || f.Name.Name == "TestMain" {
 				continue
 			}
-			if !calls(f, "testkit", "Deadline") && !calls(f, "synctest", "Test") {
+			inside := false
+			ast.Inspect(f, func(n ast.Node) bool {
+				inside = inside || n != nil && opens(n, s.dir(), bubbles)
+				return !inside
+			})
+			if !inside && !calls(f, "testkit", "Deadline") && !calls(f, "synctest", "Test") {
 				found = append(found, t.at(s, f.Pos(), "%s has no deadline of its own: testkit.Deadline", f.Name.Name))
 			}
 		}
@@ -142,10 +173,11 @@ func unwatched(t *tree) (found []offence) {
 
 // sleeps finds waits for nothing but time outside a synctest bubble.
 func sleeps(t *tree) (found []offence) {
+	bubbles := bubbles(t)
 	for _, s := range t.sources {
 		branches := make(map[ast.Stmt]bool) // of selects, which wait for more than time
 		ast.Inspect(s.File, func(n ast.Node) bool {
-			if isCall(n, "synctest", "Test") {
+			if isCall(n, "synctest", "Test") || n != nil && opens(n, s.dir(), bubbles) {
 				return false // time is virtual in there
 			}
 			switch n := n.(type) {

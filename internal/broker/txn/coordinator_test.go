@@ -222,7 +222,7 @@ func TestTimeout(t *testing.T) {
 		time.Sleep(10*time.Second - 1)
 		w.want(w.produce(ctx, k), codeNone, "produce just in time")
 		w.wantTold()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		w.wantTold("marker out-2 101@1 false", "share 101@1 false")
 		w.want(w.produce(ctx, k), codeInvalidProducerEpoch, "late produce")
