@@ -37,12 +37,18 @@ func openRaw(ctx context.Context, t testing.TB, w *world) *rawTxn {
 	return r
 }
 
-// init is InitProducerId, which fences whoever had the id.
-func (r *rawTxn) init(ctx context.Context, t testing.TB) {
+// init is InitProducerId of a new producer, which fences whoever had the id.
+func (r *rawTxn) init(ctx context.Context, t testing.TB) { r.initAs(ctx, t, -1, -1) }
+
+// again is InitProducerId of this producer, as a client does that has lost an
+// answer.
+func (r *rawTxn) again(ctx context.Context, t testing.TB) { r.initAs(ctx, t, r.pid, r.epoch) }
+
+func (r *rawTxn) initAs(ctx context.Context, t testing.TB, pid int64, epoch int16) {
 	t.Helper()
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.TransactionalID, req.TransactionTimeoutMillis = &r.w.name, 2000
-	req.ProducerID, req.ProducerEpoch = -1, -1
+	req.ProducerID, req.ProducerEpoch = pid, epoch
 	whileConcurrent(ctx, t, "InitProducerId", func() (int16, error) {
 		resp, err := req.RequestWith(ctx, r.cl)
 		if err != nil {
@@ -165,6 +171,28 @@ func TestEndTxnTellsTheOutcome(t *testing.T) {
 			r.end(ctx, t, true, old, fenced)
 			r.end(ctx, t, false, old, fenced)
 			r.add(ctx, t)
+			r.end(ctx, t, true, r.epoch, 0)
+		},
+		// Why an outcome is asked for before InitProducerId.
+		"the same producer initialised again": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			for _, commit := range []bool{true, false} {
+				old := r.epoch
+				r.add(ctx, t)
+				r.end(ctx, t, commit, old, 0)
+				if r.again(ctx, t); r.epoch != old+1 {
+					t.Errorf("epoch %d after %d", r.epoch, old)
+				}
+				// the same for what was committed and for what was aborted
+				r.end(ctx, t, true, old, fenced)
+				r.end(ctx, t, false, old, fenced)
+			}
+		},
+		"of another producer id": func(ctx context.Context, t *testing.T, r *rawTxn) {
+			r.add(ctx, t)
+			r.pid++
+			r.end(ctx, t, true, r.epoch, kerr.InvalidProducerIDMapping.Code)
+			r.end(ctx, t, false, r.epoch, kerr.InvalidProducerIDMapping.Code)
+			r.pid--
 			r.end(ctx, t, true, r.epoch, 0)
 		},
 	} {
