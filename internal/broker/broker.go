@@ -182,6 +182,9 @@ func (c *Cluster) Seeds() []string {
 
 // CreateTopic creates a topic with leaders in turn from node 0.
 func (c *Cluster) CreateTopic(name string, partitions int32) error {
+	if partitions < 1 {
+		return fmt.Errorf("broker: topic %s: %d partitions", name, partitions)
+	}
 	if err := c.kf.CreateTopic(name, partitions, nil); err != nil {
 		return fmt.Errorf("broker: topic %s: %w", name, err)
 	}
