@@ -57,8 +57,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	if h.closed {
 		return 0, io.ErrClosedPipe
 	}
-	if h.read == len(h.buf) {
-		h.buf, h.read = h.buf[:0], 0
+	if h.read == len(h.buf) || h.read >= pipeBuffer { // forget what was read
+		h.buf, h.read = h.buf[:copy(h.buf, h.buf[h.read:])], 0
 	}
 	h.buf = append(h.buf, b...)
 	h.cond.Broadcast()
