@@ -161,14 +161,6 @@ func TestEndTxnTellsTheOutcome(t *testing.T) {
 			r.end(ctx, t, true, r.epoch, notCommitted)
 			r.end(ctx, t, false, r.epoch, 0)
 		},
-		"the id of another producer": func(ctx context.Context, t *testing.T, r *rawTxn) {
-			r.add(ctx, t)
-			r.pid++
-			r.end(ctx, t, true, r.epoch, kerr.InvalidProducerIDMapping.Code)
-			r.end(ctx, t, false, r.epoch, kerr.InvalidProducerIDMapping.Code)
-			r.pid--
-			r.end(ctx, t, true, r.epoch, 0)
-		},
 		"another one since": func(ctx context.Context, t *testing.T, r *rawTxn) {
 			old := r.epoch
 			for range 2 {
