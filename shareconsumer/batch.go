@@ -34,6 +34,7 @@ type Batch struct {
 	renewal int           // renewals under way
 	quiet   chan struct{} // closed when renewal falls to 0 while freezing
 	late    []*Record     // decided after freezing
+	claimed bool          // made by Claim: nobody but the transaction has it
 	taken   bool          // a transaction held it once
 }
 

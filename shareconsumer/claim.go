@@ -66,7 +66,7 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 			return nil, &sharetxn.Error{Op: "SendShareAcknowledgementsToTransaction", Class: sharetxn.ClassAbortable, Group: c.group, Err: stale}
 		}
 	}
-	out := &Batch{c: c, state: held, taken: true}
+	out := &Batch{c: c, state: held, taken: true, claimed: true}
 	from := make(map[*Batch][]*Record)
 	for _, cl := range claims {
 		from[cl.r.batch] = append(from[cl.r.batch], cl.r)
@@ -76,13 +76,30 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 		part := b.split(rs)
 		delete(c.batches, part)
 		for _, r := range part.records {
-			r.batch = out
+			r.batch, r.home = out, b
 		}
 		out.records = append(out.records, part.records...)
 	}
 	c.batches[out] = struct{}{}
 	c.wakeRenewer()
 	return handle{out}, nil
+}
+
+// unclaim gives the records of an aborted claim back to the batches they came
+// from; where such a batch is over, nobody could decide them any more, so they
+// are released. c.mu is held.
+func (b *Batch) unclaim() {
+	var over []*Record
+	for _, r := range b.records {
+		if home := r.home; home.state == open && !home.closed {
+			home.records, r.batch = append(home.records, r), home
+			home.sort()
+			continue
+		}
+		over = append(over, r)
+	}
+	b.records = over
+	b.release()
 }
 
 // claimable: held by this member, not lost, and in no transaction; c.mu is held.

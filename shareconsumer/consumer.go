@@ -274,15 +274,20 @@ func (c *Consumer) take() (*Batch, error) {
 }
 
 func (c *Consumer) newBatch(rs []*Record) *Batch {
-	slices.SortFunc(rs, func(a, b *Record) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
-	})
 	b := &Batch{c: c, records: rs}
+	b.sort()
 	for _, r := range rs {
 		r.batch = b
 	}
 	c.batches[b] = struct{}{}
 	return b
+}
+
+// sort orders records as Records gives them; c.mu is held.
+func (b *Batch) sort() {
+	slices.SortFunc(b.records, func(x, y *Record) int {
+		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition), cmp.Compare(x.Offset, y.Offset))
+	})
 }
 
 // margin is how much of the lock must be left to hand a record out.

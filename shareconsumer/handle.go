@@ -188,5 +188,7 @@ func (b *Batch) aborted(staged func(acks.TopicIDPartition) bool) {
 		b.settle()
 	case b.closed:
 		b.release()
+	case b.claimed:
+		b.unclaim()
 	}
 }

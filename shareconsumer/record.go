@@ -19,7 +19,8 @@ type Record struct {
 
 	// The rest belongs to c.mu.
 	batch    *Batch
-	node     int32 // broker it was acquired from
+	home     *Batch // where it was claimed from
+	node     int32  // broker it was acquired from
 	deadline time.Time
 	verdict  acks.Type // Gap: none
 	gone     bool      // not ours any more, or decided

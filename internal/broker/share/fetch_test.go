@@ -605,25 +605,24 @@ func TestShorterLockAfterRenewal(t *testing.T) {
 }
 
 func TestWhereAGroupBegins(t *testing.T) {
-	ctx := testkit.Deadline(t, 10*time.Second)
-	for reset, want := range map[string]int64{"earliest": 3, "latest": 20, resetByDuration + "PT1M": -1} {
-		r := newRig(ctx, t, map[string]string{configReset: reset})
-		r.add(20)
-		r.log.with("in", 0, func(p *fakePartition) { p.Start = 3 })
-		if want < 0 {
-			want = int64(time.Now().Add(-time.Minute).Minute()) // the fake's offset for a time
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(11 * time.Minute) // the fake's offset for a time is its minute, and the clock begins at a full hour
+		for reset, want := range map[string]int64{"earliest": 3, "latest": 20, resetByDuration + "PT1M": 10} {
+			r := newRig(t.Context(), t, map[string]string{configReset: reset})
+			r.add(20)
+			r.log.with("in", 0, func(p *fakePartition) { p.Start = 3 })
+			r.user("a").fetch(func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 0 })
+			states := r.e.PartitionStates("g")
+			if len(states) != 0 {
+				t.Fatalf("%s: loaded without a fetch: %+v", reset, states)
+			}
+			u := r.user("b")
+			u.fetch(func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 1 })
+			if got := r.e.PartitionStates("g")[0].Start; got != want {
+				t.Errorf("%s: begins at %d, want %d", reset, got, want)
+			}
 		}
-		r.user("a").fetch(func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 0 })
-		states := r.e.PartitionStates("g")
-		if len(states) != 0 {
-			t.Fatalf("%s: loaded without a fetch: %+v", reset, states)
-		}
-		u := r.user("b")
-		u.fetch(func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 1 })
-		if got := r.e.PartitionStates("g")[0].Start; got != want {
-			t.Errorf("%s: begins at %d, want %d", reset, got, want)
-		}
-	}
+	})
 }
 
 func TestReadCommittedGroup(t *testing.T) {
