@@ -213,15 +213,16 @@ func copyAll(ctx context.Context, tx *Txn, b *shareconsumer.Batch) error {
 
 // fault is an Intercept that acts on requests that match, and counts them.
 type fault struct {
-	key   int16
-	node  int32 // -1: any
-	times atomic.Int64
-	fired atomic.Int64
-	act   func(broker.Request) broker.Action
+	key    int16
+	node   int32 // -1: any
+	except func(broker.Request) bool
+	times  atomic.Int64
+	fired  atomic.Int64
+	act    func(broker.Request) broker.Action
 }
 
 func (f *fault) intercept(r broker.Request) broker.Action {
-	if r.Key != f.key || f.node >= 0 && r.Node != f.node || f.times.Add(-1) < 0 {
+	if r.Key != f.key || f.node >= 0 && r.Node != f.node || f.except != nil && f.except(r) || f.times.Add(-1) < 0 {
 		return broker.Action{}
 	}
 	f.fired.Add(1)
@@ -231,6 +232,17 @@ func (f *fault) intercept(r broker.Request) broker.Action {
 // inject makes the next n requests of a key fare as act says.
 func (w *world) inject(key int16, n int64, act func(broker.Request) broker.Action) *fault {
 	f := &fault{key: key, node: -1, act: act}
+	f.times.Store(n)
+	w.SetIntercept(f.intercept)
+	return f
+}
+
+// injectStage is inject for staging requests, handshakes excepted.
+func (w *world) injectStage(n int64, act func(broker.Request) broker.Action) *fault {
+	f := &fault{key: keyStage, node: -1, act: act, except: func(r broker.Request) bool {
+		m, ok := r.Message().(*wire.Request)
+		return ok && m.TransactionalID == nil
+	}}
 	f.times.Store(n)
 	w.SetIntercept(f.intercept)
 	return f

@@ -76,8 +76,9 @@ type partKey struct {
 
 func keyOf(tp acks.TopicIDPartition) partKey { return partKey{tp.TopicID, tp.Partition} }
 
-// stagedSet is which partitions a staging request named that may have arrived.
-// It is complete before anyone reads it.
+// stagedSet is which partitions a staging request named that may have staged
+// something: all that were sent, but those that were refused as a whole. It is
+// complete before anyone reads it.
 type stagedSet map[memberPart]struct{}
 
 type memberPart struct {
@@ -88,6 +89,13 @@ type memberPart struct {
 func (s stagedSet) mark(r *stageRequest) {
 	for _, p := range r.parts {
 		s[memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)}] = struct{}{}
+	}
+}
+
+// unmark undoes mark.
+func (s stagedSet) unmark(r *stageRequest) {
+	for _, p := range r.parts {
+		delete(s, memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)})
 	}
 }
 

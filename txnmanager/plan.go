@@ -23,6 +23,7 @@ type stageRequest struct {
 	parts  []part
 	moved  bool // another node refused its partitions as not their leader
 	sent   bool // it may have arrived
+	lost   bool // once it was sent and not answered
 }
 
 // plan groups by member and leader, ascending by node. Partitions without a

@@ -10,6 +10,8 @@ import (
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/probe"
 	"github.com/sharetxn/sharetxn/internal/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // What can pass before a transaction is ended.
@@ -69,14 +71,12 @@ func (t *Transaction) sendAll(ctx context.Context) error {
 		}
 		again, stuck := r.reroute(moved, r.sent, m.leaders.of)
 		if stuck != nil {
-			return m.partitionRefused(codeNotLeader, r.member.GroupID(), stuck.tp)
+			return m.partitionRefused(kerr.NotLeaderForPartition.Code, r.member.GroupID(), stuck.tp)
 		}
 		queue = append(again, queue...)
 	}
 	return nil
 }
-
-const codeNotLeader = 6
 
 // bind gives a transaction that has not produced its producer id and epoch.
 func (t *Transaction) bind(ctx context.Context) error {
@@ -169,7 +169,7 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 	var pause backoff
 	for attempt := 1; ; attempt++ {
 		resp, err := t.ask(ctx, r, attempt)
-		if errors.Is(err, probe.ErrNotProven) {
+		if errors.Is(err, probe.ErrNotProven) && !cutOff(err) {
 			return nil, t.unproven(ctx, err)
 		}
 		if err == nil {
@@ -203,6 +203,13 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 // are asked for again.
 const attemptsUnsent = 3
 
+// cutOff tells of a proof that failed for want of a connection: one that was
+// lost took the broker's proof with it, and the new one may be lost as well.
+// That denies nothing that was proven before.
+func cutOff(err error) bool {
+	return kgo.IsRetryableBrokerErr(err) || unsent(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // ask sends the request once to a broker that has proven that it speaks it.
 func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*wire.Response, error) {
 	m := t.m
@@ -216,10 +223,14 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	t.staged.mark(r)
 	began := time.Now()
 	kresp, err := m.client.Broker(int(r.node)).Request(ctx, r.build(profile, m.id, t.ident))
-	r.sent = r.sent || !unsent(err)
 	resp, ok := kresp.(*wire.Response)
 	if err == nil && !ok {
 		err = fmt.Errorf("answer is a %T", kresp)
+	}
+	r.sent = r.sent || !unsent(err)
+	r.lost = r.lost || err != nil
+	if err == nil && !r.lost && refusedWhole(resp.ErrorCode) {
+		t.staged.unmark(r)
 	}
 	ranges, offsets := r.size()
 	m.onStage(ctx, sharetxn.Stage{
@@ -228,6 +239,9 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	})
 	return resp, err
 }
+
+// refusedWhole tells of an answer that means that nothing was staged.
+func refusedWhole(code int16) bool { return code != 0 && code != kerr.UnknownServerError.Code }
 
 // stageError is what a hook is told of an attempt.
 func (m *TransactionManager) stageError(err error, resp *wire.Response) error {
