@@ -3,7 +3,6 @@ package producer
 import (
 	"context"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/groupmeta"
 	"github.com/sharetxn/sharetxn/internal/bind"
@@ -66,7 +65,7 @@ func (t *Txn) settled(e txnmanager.Ended) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.outcome = sharetxn.Outcome(e.Outcome)
+	t.outcome = e.Outcome
 	if !t.told {
 		t.told = true
 		close(t.done)
