@@ -171,8 +171,11 @@ func (t *Txn) result() (sharetxn.Outcome, error) {
 
 // delivered is kgo's promise.
 func (t *Txn) delivered(r *kgo.Record, err error) {
-	if err == nil {
+	switch {
+	case err == nil:
 		t.tx.Delivered(1)
+		return
+	case errors.Is(err, kgo.ErrAborting): // our own abort takes it back
 		return
 	}
 	_ = t.tx.FailWith(txnmanager.ProduceError(t.p.id, r.Topic, r.Partition, err))

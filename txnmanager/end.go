@@ -54,6 +54,9 @@ func (t *Transaction) endInTurn(ctx context.Context, op string, commit bool, wit
 	}
 	j, err := t.settleNow(detached)
 	t.spent.end += time.Since(began)
+	if j.next == evFenced && t.cause != nil && err != nil {
+		t.cause = fmt.Errorf("%w, after %w", err, t.cause) // the worse one, which the first may only hint at
+	}
 	t.because(err)
 	return t.finish(ctx, op, j)
 }

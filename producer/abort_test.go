@@ -1,0 +1,427 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A newer producer of the id takes over at different moments: the older one
+// commits nothing and says that it is fenced; the newer one works.
+func TestFenced(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		produce bool
+		at      string
+	}{
+		{"before the first output", true, "begin"},
+		{"after an output", true, "produce"},
+		{"before staging", true, "stage"},
+		{"before staging, acks only", false, "stage"},
+		{"after staging", true, "end"},
+		{"after staging, acks only", false, "end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 30*time.Second)
+			w := start(t, setup{})
+			w.feed(ctx, t, 3)
+			cons, p := w.consumer(t, "g"), w.producer(t, "tx")
+			newer, err := New(connect(t, w.Cluster), "tx")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = newer.Close() })
+			takeOver := func() {
+				if err := newer.InitTransactions(ctx); err != nil {
+					t.Errorf("the newer producer: %v", err)
+				}
+			}
+			w.works(ctx, t, p, "before")
+			bs := gather(ctx, t, cons, 3)
+			tx, err := p.Begin(ctx, join(bs))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.at == "begin" {
+				takeOver()
+			}
+			if c.produce {
+				err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("zombie")})
+				if err != nil {
+					t.Fatalf("Produce: %v", err)
+				}
+			}
+			for _, b := range bs {
+				b.AcceptRest()
+			}
+			var f *fault
+			switch c.at {
+			case "produce":
+				testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
+				takeOver()
+			case "stage", "end":
+				// The request waits until the newer producer has taken over.
+				key := map[string]int16{"stage": keyStage, "end": keyEndTxn}[c.at]
+				over := make(chan struct{})
+				f = w.inject(key, 1, func(broker.Request) broker.Action {
+					go func() { takeOver(); close(over) }()
+					return broker.Action{Wait: over}
+				})
+			}
+			out, err := tx.Commit(ctx)
+			if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrAborted) || !errors.Is(err, sharetxn.ErrFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) || !sharetxn.IsFatal(err) {
+				t.Fatalf("%v, %v", out, err)
+			}
+			if f != nil {
+				f.mustHaveFired(t, 1)
+			}
+			w.SetIntercept(nil)
+			if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
+				t.Errorf("Begin of the older: %v", err)
+			}
+			if err := p.InitTransactions(ctx); !errors.Is(err, sharetxn.ErrFenced) {
+				t.Errorf("InitTransactions of the older: %v", err)
+			}
+			if done, _, _, pending := w.totals("g"); done != 0 || pending != 0 {
+				t.Errorf("%d records done, %d pending", done, pending)
+			}
+			w.works(ctx, t, newer, "after")
+			same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after")
+		})
+	}
+}
+
+// A fenced producer whose kgo client must be replaced does not take the id back.
+func TestFencedProducerStaysFenced(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx")
+	if err := p.InitTransactions(ctx); err != nil {
+		t.Fatal(err)
+	}
+	newer := w.producer(t, "tx")
+	w.works(ctx, t, newer, "newer")
+	// p has never produced: its kgo client would ask for an epoch of its own.
+	if out, err := w.one(ctx, p, nil, "older"); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrFenced) {
+		t.Fatalf("%v, %v", out, err)
+	}
+	w.works(ctx, t, newer, "newer again")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "newer", "newer again")
+}
+
+// A delivery that failed makes the commit an abort that names the partition;
+// good records of the transaction are not visible, and the producer goes on.
+func TestFailedDelivery(t *testing.T) {
+	for _, c := range []struct {
+		code  int16
+		class sharetxn.Class
+	}{
+		{kerr.MessageTooLarge.Code, sharetxn.ClassAbortable},
+		{kerr.TopicAuthorizationFailed.Code, sharetxn.ClassAbortable},
+		{kerr.InvalidTxnState.Code, sharetxn.ClassAbortable},
+		{kerr.TransactionAbortable.Code, sharetxn.ClassAbortable},
+		{kerr.InvalidProducerEpoch.Code, sharetxn.ClassAbortable},
+		{kerr.UnknownProducerID.Code, sharetxn.ClassAbortable},
+		{kerr.TransactionalIDAuthorizationFailed.Code, sharetxn.ClassFatal},
+	} {
+		for _, alone := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, alone %v", kerr.ErrorForCode(c.code), alone), func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				w := start(t, setup{})
+				w.feed(ctx, t, 3)
+				cons, p := w.consumer(t, "g"), w.producer(t, "tx", KafkaOptions(kgo.RecordPartitioner(kgo.ManualPartitioner())))
+				w.works(ctx, t, p, "before")
+				bs := gather(ctx, t, cons, 3)
+				var f *fault
+				out, err := p.InTransaction(ctx, join(bs), func(ctx context.Context, tx *Txn) error {
+					for _, b := range bs {
+						b.AcceptRest()
+					}
+					if !alone {
+						produces := w.Traffic(keyProduce).Requests
+						if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: 0, Value: []byte("good")}); err != nil {
+							return err
+						}
+						testkit.Eventually(ctx, t, "the good record is sent", func() bool { return w.Traffic(keyProduce).Requests > produces })
+					}
+					f = &fault{key: keyProduce, node: 1, act: func(r broker.Request) broker.Action { return broker.Action{Answer: produceAnswer(r, c.code)} }}
+					f.times.Store(1)
+					w.SetIntercept(f.intercept)
+					return tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: 1, Value: []byte("bad")})
+				})
+				w.SetIntercept(nil)
+				f.mustHaveFired(t, 1)
+				var e *sharetxn.Error
+				if out != sharetxn.Aborted || !errors.Is(err, kerr.ErrorForCode(c.code)) || sharetxn.ClassOf(err) != c.class {
+					t.Fatalf("%v, %v (class %v)", out, err, sharetxn.ClassOf(err))
+				}
+				if !errors.As(errors.Unwrap(err), &e) || e.Topic != "out" || e.Partition != 1 {
+					t.Errorf("does not name the partition: %v", err)
+				}
+				if out, err := w.one(ctx, p, bs, "again"); out != sharetxn.Committed || err != nil {
+					t.Fatalf("second run: %v, %v", out, err)
+				}
+				w.waitDone(ctx, t, "g", 3)
+				same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "again")
+			})
+		}
+	}
+}
+
+// A kgo client that took a new epoch in the middle of a transaction has aborted
+// it: nothing is committed, and the next transaction has a client of its own.
+func TestStrayedClient(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx")
+	w.works(ctx, t, p, "before")
+	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
+			return err
+		}
+		if err := p.out.Flush(ctx); err != nil {
+			return err
+		}
+		// As kgo does it: InitProducerId at the transaction's own epoch.
+		p.out.inits.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
+		return nil
+	})
+	if out != sharetxn.Aborted || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
+		t.Fatalf("%v, %v", out, err)
+	}
+	w.works(ctx, t, p, "after")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after")
+}
+
+// The context ends at different moments: before EndTxn is sent the commit
+// becomes an abort, after that it does not matter any more.
+func TestContextEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		key  int16 // of the request at which it ends; -1: before Commit
+		want sharetxn.Outcome
+	}{
+		{"before Commit", -1, sharetxn.Aborted},
+		{"while outputs are delivered", keyProduce, sharetxn.Aborted},
+		{"while acknowledgements are staged", keyStage, sharetxn.Aborted},
+		{"after EndTxn is sent", keyEndTxn, sharetxn.Committed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 30*time.Second)
+			w := start(t, setup{})
+			w.feed(ctx, t, 3)
+			cons, p := w.consumer(t, "g"), w.producer(t, "tx")
+			if err := p.InitTransactions(ctx); err != nil {
+				t.Fatal(err)
+			}
+			bs := gather(ctx, t, cons, 3)
+			tx, err := p.Begin(ctx, join(bs))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range bs {
+				b.AcceptRest()
+			}
+			short, cancel := context.WithCancel(ctx)
+			over := make(chan struct{})
+			var f *fault
+			if c.key >= 0 {
+				f = w.inject(c.key, 1, func(broker.Request) broker.Action {
+					cancel()
+					// Free again when the library has had the time to see it.
+					time.AfterFunc(100*time.Millisecond, func() { close(over) })
+					return broker.Action{Wait: over}
+				})
+			}
+			if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("it")}); err != nil {
+				t.Fatal(err)
+			}
+			if c.key < 0 {
+				cancel()
+			}
+			out, err := tx.Commit(short)
+			cancel()
+			if out != c.want || c.want == sharetxn.Aborted && !errors.Is(err, context.Canceled) || c.want == sharetxn.Committed && err != nil {
+				t.Fatalf("%v, %v", out, err)
+			}
+			if f != nil {
+				f.mustHaveFired(t, 1)
+				<-over
+			}
+			w.SetIntercept(nil)
+			want := []string{"it"}
+			if c.want == sharetxn.Aborted {
+				rest := remaining(bs)
+				rest = append(rest, gather(ctx, t, cons, 3-count(rest))...)
+				if out, err := w.one(ctx, p, rest, "again"); out != sharetxn.Committed || err != nil {
+					t.Fatalf("second run: %v, %v", out, err)
+				}
+				want = []string{"again"}
+			}
+			w.waitDone(ctx, t, "g", 3)
+			same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+		})
+	}
+}
+
+// The context of a Produce call is not that of the delivery.
+func TestProduceContext(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx", KafkaOptions(kgo.ProducerLinger(200*time.Millisecond)))
+	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		return tx.Produce(short, &kgo.Record{Topic: "out", Value: []byte("it")})
+	})
+	if out != sharetxn.Committed || err != nil {
+		t.Fatalf("cancelled after the call: %v, %v", out, err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	out, err = p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+		_ = tx.Produce(ended, &kgo.Record{Topic: "out", Value: []byte("never")})
+		return nil
+	})
+	if out != sharetxn.Aborted || !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled before the call: %v, %v", out, err)
+	}
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
+}
+
+// A closure that does not return aborts, and the panic goes on after it.
+func TestClosureDoesNotReturn(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx")
+	for name, leave := range map[string]func(){"panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
+		var (
+			saw      any
+			returned bool
+			state    txn.Status
+			wg       sync.WaitGroup
+		)
+		wg.Go(func() {
+			defer func() {
+				saw = recover()
+				state = w.txn("tx").Status
+			}()
+			_, _ = p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+				if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
+					t.Error(err)
+				}
+				leave()
+				return nil
+			})
+			returned = true
+		})
+		wg.Wait()
+		if returned || (saw != nil) != (name == "panic") || saw != nil && saw != "on purpose" {
+			t.Errorf("%s: returned %v, recovered %v", name, returned, saw)
+		}
+		if state != txn.CompleteAbort {
+			t.Errorf("%s: the transaction was %v when it went on", name, state)
+		}
+		w.works(ctx, t, p, name)
+	}
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "panic", "Goexit")
+}
+
+// A closure that ends the transaction itself is believed.
+func TestClosureEndsItself(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx")
+	produce := func(ctx context.Context, tx *Txn, v string) {
+		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte(v)}); err != nil {
+			t.Error(err)
+		}
+	}
+	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+		produce(ctx, tx, "kept")
+		_, err := tx.Commit(ctx)
+		if again, err := tx.Commit(ctx); again != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrTxnEnded) {
+			t.Errorf("second Commit: %v, %v", again, err)
+		}
+		return err
+	})
+	if out != sharetxn.Committed || err != nil {
+		t.Errorf("committed itself: %v, %v", out, err)
+	}
+	out, err = p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+		produce(ctx, tx, "dropped")
+		return tx.Abort(ctx)
+	})
+	if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrAborted) {
+		t.Errorf("aborted itself: %v, %v", out, err)
+	}
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "kept")
+}
+
+// Many goroutines produce while one ends the transaction: each output is either
+// in it, or was refused.
+func TestProduceConcurrently(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx")
+	for round := range 6 {
+		before := len(w.visible(ctx, t, "out"))
+		tx, err := p.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var taken, refused atomic.Int64
+		var wg sync.WaitGroup
+		busy := make(chan struct{}, 64)
+		for range 8 {
+			wg.Go(func() {
+				for {
+					err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("it")})
+					if errors.Is(err, sharetxn.ErrTxnEnded) {
+						refused.Add(1)
+						return
+					} else if err != nil {
+						t.Errorf("Produce: %v", err)
+						return
+					}
+					taken.Add(1)
+					select {
+					case busy <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		for range 20 {
+			<-busy
+		}
+		commit := round%2 == 0
+		if commit {
+			if out, err := tx.Commit(ctx); out != sharetxn.Committed || err != nil {
+				t.Fatalf("%v, %v", out, err)
+			}
+		} else if err := tx.Abort(ctx); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		got := len(w.visible(ctx, t, "out")) - before
+		if commit && int64(got) != taken.Load() || !commit && got != 0 {
+			t.Errorf("commit %v: %d outputs visible, %d taken", commit, got, taken.Load())
+		}
+		if refused.Load() != 8 {
+			t.Errorf("%d of 8 goroutines were refused", refused.Load())
+		}
+	}
+}
