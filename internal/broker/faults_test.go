@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
@@ -256,4 +257,38 @@ func TestWrongNode(t *testing.T) {
 			t.Errorf("node %d: %v, want %v", node, err, want)
 		}
 	}
+}
+
+// A produce that a node does not lead begins no transaction.
+func TestProduceAtWrongNode(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := start(t, Config{Brokers: 3, Topics: map[string]int32{"out": 3}})
+	p := producer(t, c)
+	write(ctx, t, p, "a")
+	led := view(c).Partitions[0].Partition
+	other := (led + 1) % 3
+	k := key(ctx, t, p)
+	x := "x"
+	records := make([]byte, batchMin)
+	binary.BigEndian.PutUint64(records[batchProducerID:], uint64(k.ProducerID))
+	binary.BigEndian.PutUint16(records[batchProducerEpoch:], uint16(k.ProducerEpoch))
+	req := kmsg.NewPtrProduceRequest()
+	req.Version, req.TransactionID, req.Acks, req.TimeoutMillis = 12, &x, -1, 1000
+	req.Topics = []kmsg.ProduceRequestTopic{{Topic: "out", Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: other, Records: records}}}}
+	for _, tc := range []struct {
+		node  int32
+		code  int16
+		parts int // of the transaction, afterwards
+	}{{led, codeNotLeader, 1}, {(led + 2) % 3, codeNotLeader, 1}, {other, 2, 2}} { // the leader finds the records corrupt
+		w := dial(ctx, t, c, int(tc.node))
+		w.send(req)
+		wantCode(t, "produce", w.receive(req).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, tc.code)
+		if got := view(c).Partitions; len(got) != tc.parts {
+			t.Fatalf("after node %d: partitions %v", tc.node, got)
+		}
+	}
+	if err := p.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	wantSettled(t, c, "out")
 }
