@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,16 +51,17 @@ func (c *initCounter) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _
 // short transaction.
 const followBackoff = time.Millisecond
 
-func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs, error) {
-	opts := append([]kgo.Opt{}, cfg.kafka...)
-	opts = append(opts, kgo.TransactionalID(transactionalID), kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn())
-	if cfg.timeout > 0 {
-		opts = append(opts, kgo.TransactionTimeout(cfg.timeout))
-	}
-	o := &outputs{core: co, opts: opts, inits: &initCounter{}}
-	var err error
+func newOutputs(co *core.Cluster, transactionalID string, cfg config) *outputs {
+	return &outputs{core: co, inits: &initCounter{}, opts: append(slices.Clone(cfg.kafka),
+		kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(cfg.timeout),
+		kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn(),
+	)}
+}
+
+// start makes the first client, which shows whether kgo takes the options.
+func (o *outputs) start() (err error) {
 	o.client, err = o.newClient()
-	return o, err
+	return err
 }
 
 func (o *outputs) newClient() (*kgo.Client, error) {
@@ -138,10 +140,10 @@ func (o *outputs) Follow(ctx context.Context, commit bool) (int64, int16, error)
 // Close implements txnmanager.Outputs.
 func (o *outputs) Close() {
 	o.mu.Lock()
-	if !o.closed {
-		o.closed = true
+	if !o.closed && o.client != nil {
 		o.client.Close()
 	}
+	o.closed = true
 	o.mu.Unlock()
 	o.wg.Wait()
 }

@@ -40,19 +40,15 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Producer, 
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	co := core.Of(cl)
-	out, err := newOutputs(co, transactionalID, cfg)
-	if errors.Is(err, core.ErrClosed) {
-		return nil, &sharetxn.Error{Op: "New", Class: sharetxn.ClassFatal, TransactionalID: transactionalID, Err: sharetxn.ErrClosed}
-	} else if err != nil {
-		return nil, usage("New", transactionalID, "%w", err)
-	}
+	out := newOutputs(core.Of(cl), transactionalID, cfg)
 	m, err := txnmanager.New(cl, transactionalID, append(cfg.manager, txnmanager.WithOutputs(out))...)
 	if err != nil {
-		out.Close()
 		return nil, err
 	}
-	return &Producer{id: transactionalID, core: co, m: m, out: out}, nil
+	if err := out.start(); err != nil { // kgo refuses options in combination
+		return nil, errors.Join(usage("New", transactionalID, "KafkaOptions: %w", err), m.Close())
+	}
+	return &Producer{id: transactionalID, core: out.core, m: m, out: out}, nil
 }
 
 // InitTransactions proves that the brokers can stage acknowledgements, settles

@@ -60,12 +60,16 @@ func WithOutputs(o Outputs) Opt { return optFunc(func(c *config) { c.outputs = o
 // minTimeout is below what any real cluster serves, and keeps nonsense out.
 const minTimeout = 100 * time.Millisecond
 
+// maxID is the longest transactional id that kgo takes, in bytes; Kafka's own
+// limit is that of its strings, twice as much.
+const maxID = 16382
+
 func (c config) check(id string) error {
 	switch {
 	case strings.TrimSpace(id) == "":
 		return usage("transactional id: empty")
-	case len(id) > math.MaxInt16:
-		return usage("transactional id: longer than %d bytes", math.MaxInt16)
+	case len(id) > maxID:
+		return usage("transactional id: longer than %d bytes", maxID)
 	case !utf8.ValidString(id):
 		return usage("transactional id: not UTF-8")
 	case c.timeout < minTimeout || c.timeout > math.MaxInt32*time.Millisecond:
