@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // ackJob is one CommitSync, CommitAsync, release or renewal; its pieces go to
@@ -17,7 +19,8 @@ type ackJob struct {
 	c      *Consumer
 	urgent bool // somebody waits
 	renew  bool
-	batch  *Batch // of a renewal
+	at     time.Time               // queued
+	typ    func(*Record) acks.Type // of a record when it is sent
 
 	// Under c.mu.
 	left int // pieces not answered
@@ -28,44 +31,48 @@ type ackJob struct {
 // piece is a job's part for one broker.
 type piece struct {
 	job     *ackJob
-	set     acks.Set
-	records map[partKey][]*Record
+	records map[partKey][]*Record // nil for holes: their set is there from the start
+	set     acks.Set              // what is sent; of records it is made when they are
+	stale   []*Record             // delivered again before they could be sent
 }
 
 // plain makes a job of decided records and queues it; c.mu is held.
 func (c *Consumer) plain(rs []*Record, urgent bool) *ackJob {
-	return c.queue(&ackJob{c: c, urgent: urgent, done: make(chan struct{})}, rs, func(r *Record) acks.Type { return r.verdict })
+	return c.queue(&ackJob{c: c, urgent: urgent, typ: func(r *Record) acks.Type { return r.verdict }}, rs)
 }
 
-// gaps queues offsets that hold no record: they would stay acquired otherwise.
-func (s *session) gaps(tp acks.TopicIDPartition, runs []acks.Run) {
-	job := &ackJob{c: s.c, left: 1, done: make(chan struct{})}
-	p := &piece{job: job}
+// holes queues offsets that hold no record for us: they would stay acquired
+// otherwise. c.mu is held.
+func (s *session) holes(tp acks.TopicIDPartition, runs []acks.Run) {
+	p := &piece{job: &ackJob{c: s.c, at: time.Now(), left: 1, done: make(chan struct{})}}
 	for _, r := range runs {
-		if err := p.set.AddRange(tp, r.First, r.Last, r.Type); err != nil {
-			s.c.core.Logger().Error("sharetxn: gap not acknowledged", "partition", tp.String(), "err", err)
+		if err := p.set.AddRange(tp, r.First, r.Last, r.Type); err != nil { // disjoint and in order, so never
+			s.c.core.Logger().Error("sharetxn: hole not acknowledged", "partition", tp.String(), "err", err)
 		}
 	}
 	s.queue = append(s.queue, p)
 }
 
-// renew queues a renewal of what the batch still holds; c.mu is held.
-func (c *Consumer) renew(b *Batch) *ackJob {
-	b.renewal++
-	return c.queue(&ackJob{c: c, urgent: true, renew: true, batch: b, done: make(chan struct{})}, b.records, func(*Record) acks.Type { return acks.Renew })
+// renew queues a renewal; c.mu is held.
+func (c *Consumer) renew(rs []*Record) *ackJob {
+	job := c.queue(&ackJob{c: c, urgent: true, renew: true, typ: func(*Record) acks.Type { return acks.Renew }}, rs)
+	for _, r := range rs {
+		r.renewal = job
+	}
+	return job
 }
 
 // queue gives each session its piece; what is lost already fails here. c.mu is
 // held.
-func (c *Consumer) queue(job *ackJob, rs []*Record, typ func(*Record) acks.Type) *ackJob {
+func (c *Consumer) queue(job *ackJob, rs []*Record) *ackJob {
+	job.at, job.done = time.Now(), make(chan struct{})
 	pieces := make(map[int32]*piece)
 	for _, r := range rs {
-		s := c.sessions[r.node]
 		switch {
-		case r.lost != nil && typ(r) == acks.Release:
+		case r.lost != nil && job.typ(r) == acks.Release:
 			continue // it is back already
-		case r.lost != nil || s == nil:
-			job.errs = append(job.errs, &sharetxn.Error{Op: job.op(), Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(staleBecause(r), r)})
+		case r.lost != nil || c.sessions[r.node] == nil:
+			job.errs = append(job.errs, job.stale(r))
 			continue
 		}
 		p := pieces[r.node]
@@ -73,12 +80,8 @@ func (c *Consumer) queue(job *ackJob, rs []*Record, typ func(*Record) acks.Type)
 			p = &piece{job: job, records: make(map[partKey][]*Record)}
 			pieces[r.node] = p
 		}
-		tp, o := r.Position()
-		if err := p.set.Add(tp, o, typ(r)); err != nil {
-			job.errs = append(job.errs, err)
-			continue
-		}
-		p.records[keyOf(tp)] = append(p.records[keyOf(tp)], r)
+		k := partKey{r.TopicID, r.Partition}
+		p.records[k] = append(p.records[k], r)
 	}
 	job.left = len(pieces)
 	if job.left == 0 {
@@ -93,22 +96,25 @@ func (c *Consumer) queue(job *ackJob, rs []*Record, typ func(*Record) acks.Type)
 	return job
 }
 
-func (j *ackJob) op() string {
-	if j.renew {
+func (j *ackJob) op() string { return opOf(j.renew) }
+
+func opOf(renew bool) string {
+	if renew {
 		return "Renew"
 	}
 	return "ShareAcknowledge"
 }
 
+// stale is the failure of records that are not held any more.
+func (j *ackJob) stale(rs ...*Record) error {
+	return &sharetxn.Error{Op: j.op(), Class: sharetxn.ClassAbortable, Group: j.c.group, Topic: rs[0].Topic, Partition: rs[0].Partition, Err: recordsError(staleBecause(rs[0]), rs...)}
+}
+
 // finish ends the job; c.mu is held.
 func (j *ackJob) finish() {
 	close(j.done)
-	if b := j.batch; b != nil {
-		b.renewal--
-		if b.renewal == 0 && b.quiet != nil {
-			close(b.quiet)
-			b.quiet = nil
-		}
+	if j.renew {
+		j.c.wakeRenewer()
 	}
 }
 
@@ -127,11 +133,54 @@ func (j *ackJob) wait(ctx context.Context) error {
 
 var errUnanswered = errors.New("acknowledgements sent but not answered")
 
+// errAgain is why an older delivery is not held any more.
+var errAgain = errors.New("the record was delivered to this member again")
+
+// partitions tells which partitions the piece is about.
+func (p *piece) partitions(yield func(partKey) bool) {
+	for k := range p.records {
+		if !yield(k) {
+			return
+		}
+	}
+	if p.records == nil {
+		for tp := range p.set.Partitions() {
+			if !yield(keyOf(tp)) {
+				return
+			}
+		}
+	}
+}
+
+// load makes the set that is sent. An acknowledgement names no delivery, so one
+// of a record that this member was given again meanwhile would hit the new
+// delivery: it is left out. c.mu is held.
+func (p *piece) load() {
+	for k, rs := range p.records {
+		for _, r := range rs {
+			if newer := p.job.c.index[k][r.Offset]; newer != nil && newer != r {
+				r.lost = errAgain
+				p.stale = append(p.stale, r)
+				continue
+			}
+			tp, o := r.Position()
+			if err := p.set.Add(tp, o, p.job.typ(r)); err != nil {
+				p.job.errs = append(p.job.errs, err)
+			}
+		}
+	}
+}
+
 // failure is why a range of one partition was not taken.
 type failure struct {
 	run acks.Run
 	err error
 }
+
+// everything is a range that covers every offset.
+var everything = acks.Run{First: 0, Last: math.MaxInt64 - 1}
+
+func (f failure) covers(r *Record) bool { return f.run.First <= r.Offset && r.Offset <= f.run.Last }
 
 // answered tells a piece how its partitions went, and the callback.
 func (p *piece) answered(failures map[partKey][]failure) {
@@ -141,18 +190,23 @@ func (p *piece) answered(failures map[partKey][]failure) {
 	for tp, bs := range p.set.Partitions() {
 		var errs []error
 		for _, f := range failures[keyOf(tp)] {
-			if hit := p.hit(tp, f.run); hit.Len() > 0 {
-				errs = append(errs, &sharetxn.Error{
-					Op: p.job.op(), Class: classOf(f.err), Code: codeOf(f.err), FromBroker: codeOf(f.err) != 0,
-					Group: c.group, Topic: tp.Topic, Partition: tp.Partition, Err: p.named(tp, f),
-				})
-				if p.job.renew {
-					p.renewFailed(tp, f)
-				}
+			if !touches(bs, f.run) {
+				continue
 			}
+			code := codeOf(f.err)
+			errs = append(errs, &sharetxn.Error{
+				Op: p.job.op(), Class: sharetxn.ClassOf(f.err), Code: code, FromBroker: code != 0,
+				Group: c.group, Topic: tp.Topic, Partition: tp.Partition, Err: p.cause(tp, f),
+			})
 		}
 		p.job.errs = append(p.job.errs, errs...)
 		results = append(results, AckResult{Partition: tp, Batches: bs, Err: errors.Join(errs...)})
+	}
+	if len(p.stale) > 0 {
+		p.job.errs = append(p.job.errs, p.job.stale(p.stale...))
+	}
+	if p.job.renew {
+		p.notRenewed(failures)
 	}
 	p.job.left--
 	if p.job.left == 0 {
@@ -163,51 +217,51 @@ func (p *piece) answered(failures map[partKey][]failure) {
 		for _, r := range results {
 			fn(r)
 		}
+		for _, r := range p.stale {
+			tp, o := r.Position()
+			fn(AckResult{Partition: tp, Batches: []acks.AcknowledgementBatch{{FirstOffset: o, LastOffset: o, Types: []acks.Type{p.job.typ(r)}}}, Err: p.job.stale(r)})
+		}
 	}
 }
 
-// hit is the part of the piece that a failed run touches.
-func (p *piece) hit(tp acks.TopicIDPartition, run acks.Run) *acks.Set {
-	out := &acks.Set{}
-	for own, bs := range p.set.Partitions() {
-		if !own.Same(tp) {
-			continue
-		}
-		for _, b := range bs {
-			for r := range b.Runs() {
-				if first, last := max(r.First, run.First), min(r.Last, run.Last); first <= last {
-					_ = out.AddRange(tp, first, last, r.Type) // parts of a valid set are valid
-				}
-			}
-		}
-	}
-	return out
+// touches tells whether the batches have an offset in run.
+func touches(bs []acks.AcknowledgementBatch, run acks.Run) bool {
+	return slices.ContainsFunc(bs, func(b acks.AcknowledgementBatch) bool {
+		return b.FirstOffset <= run.Last && run.First <= b.LastOffset
+	})
 }
 
-// named wraps the failure with the records it is about, where there are any.
-func (p *piece) named(tp acks.TopicIDPartition, f failure) error {
+// cause is what failed, with the records it is about where there are any.
+func (p *piece) cause(tp acks.TopicIDPartition, f failure) error {
 	var rs []*Record
 	for _, r := range p.records[keyOf(tp)] {
-		if f.run.First <= r.Offset && r.Offset <= f.run.Last {
+		if f.covers(r) && !slices.Contains(p.stale, r) {
 			rs = append(rs, r)
 		}
 	}
-	if len(rs) == 0 {
-		return f.err
+	err := f.err
+	if e, ok := err.(*sharetxn.Error); ok { // told anew, with the partition
+		err = e.Err
 	}
-	return recordsError(f.err, rs...)
+	if !p.job.renew && codeOf(f.err) == kerr.InvalidRecordState.Code {
+		err = fmt.Errorf("%w: %w", sharetxn.ErrStale, err)
+	}
+	if len(rs) == 0 {
+		return err
+	}
+	return recordsError(err, rs...)
 }
 
 // fail fails the whole piece.
 func (p *piece) fail(err error) {
 	failures := make(map[partKey][]failure)
 	for tp := range p.set.Partitions() {
-		failures[keyOf(tp)] = []failure{{acks.Run{First: 0, Last: 1<<63 - 2}, err}}
+		failures[keyOf(tp)] = []failure{{everything, err}}
 	}
 	p.answered(failures)
 }
 
-// partitions of several pieces together: what goes into one request.
+// merge puts pieces together: what goes into one request.
 func merge(pieces []*piece) (all acks.Set, err error) {
 	for _, p := range pieces {
 		if e := all.Merge(&p.set); e != nil {
@@ -240,21 +294,10 @@ func runsOf(bs []acks.AcknowledgementBatch) []acks.Run {
 	return out
 }
 
-func classOf(err error) sharetxn.Class { return sharetxn.ClassOf(err) }
-
 func codeOf(err error) int16 {
 	var e *sharetxn.Error
 	if errors.As(err, &e) && e.FromBroker {
 		return e.Code
 	}
 	return 0
-}
-
-// keysOf is the identity of a set's partitions.
-func keysOf(set *acks.Set) []partKey {
-	m := make(map[partKey]struct{})
-	for tp := range set.Partitions() {
-		m[keyOf(tp)] = struct{}{}
-	}
-	return slices.Collect(maps.Keys(m))
 }

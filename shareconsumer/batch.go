@@ -29,13 +29,11 @@ type Batch struct {
 	// All of it belongs to c.mu.
 	records []*Record // what is still the batch's, in order of partition and offset
 	state   state
-	closed  bool          // Close was called while a transaction held it
-	keep    time.Time     // KeepLocked until; zero: not
-	renewal int           // renewals under way
-	quiet   chan struct{} // closed when renewal falls to 0 while freezing
-	late    []*Record     // decided after freezing
-	claimed bool          // made by Claim: nobody but the transaction has it
-	taken   bool          // a transaction held it once
+	closed  bool      // Close was called while a transaction held it
+	keep    time.Time // KeepLocked until; zero: not
+	late    []*Record // decided after freezing
+	claimed bool      // made by Claim: nobody but the transaction has it
+	taken   bool      // a transaction held it once
 }
 
 // Records gives the records that the batch still has, in order of partition
@@ -82,6 +80,15 @@ func (b *Batch) Deadline() time.Time {
 func earliest(rs []*Record) (at time.Time) {
 	for _, r := range rs {
 		if at.IsZero() || r.deadline.Before(at) {
+			at = r.deadline
+		}
+	}
+	return at
+}
+
+func latest(rs []*Record) (at time.Time) {
+	for _, r := range rs {
+		if r.deadline.After(at) {
 			at = r.deadline
 		}
 	}
@@ -150,7 +157,9 @@ func (b *Batch) settle() {
 }
 
 // Renew extends every lock of the batch now. An open or held batch can be
-// renewed; what was lost meanwhile is named by a *RecordsError with ErrStale.
+// renewed, any other answers ErrStale. Errors name the records that were not
+// renewed; a group may not allow it (share.renew.acknowledge.enable), and then
+// the locks just run.
 func (b *Batch) Renew(ctx context.Context) error {
 	c := b.c
 	c.mu.Lock()
@@ -159,7 +168,7 @@ func (b *Batch) Renew(ctx context.Context) error {
 		c.mu.Unlock()
 		return err
 	}
-	job := c.renew(b)
+	job := c.renew(b.records)
 	c.mu.Unlock()
 	return job.wait(ctx)
 }
@@ -280,17 +289,23 @@ func (b *Batch) remove(rs []*Record) {
 func (b *Batch) Close() {
 	c := b.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	b.closed = true
 	if b.state != open {
+		c.mu.Unlock()
 		return
 	}
+	var misused *Record
 	if c.cfg.mode == Transactional && !b.taken {
-		if r := firstDecided(b.records); r != nil {
-			c.misuses = append(c.misuses, recordsError(errNeverHeld, r))
-		}
+		misused = firstDecided(b.records)
+	}
+	if misused != nil {
+		c.misuses = append(c.misuses, recordsError(errNeverHeld, misused))
 	}
 	b.release()
+	c.mu.Unlock()
+	if misused != nil {
+		c.misuse("a batch was closed with verdicts that no transaction took", where(misused))
+	}
 }
 
 // release gives back all that is left and settles; c.mu is held.

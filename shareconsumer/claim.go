@@ -30,7 +30,12 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 		t acks.Type
 	}
 	var claims []claim
+	seen := make(map[partKey]bool)
 	for tp, bs := range batches {
+		if seen[keyOf(tp)] {
+			return nil, usage("SendShareAcknowledgementsToTransaction", "batches: partition %v is there under two names", tp)
+		}
+		seen[keyOf(tp)] = true
 		if err := acks.ValidateTransactional(tp, bs); err != nil {
 			return nil, err
 		}

@@ -20,21 +20,20 @@ var errConsumerClosed = errors.New("the consumer was closed")
 func (c *Consumer) Close() error {
 	c.mu.Lock()
 	if c.closed {
-		started := c.started
 		c.mu.Unlock()
-		if started {
-			<-c.left
-		}
+		<-c.ended
 		return nil
 	}
 	c.closed = true
 	c.lose(errConsumerClosed, func(*Record) bool { return true })
-	started := c.started
-	close(c.closing)
+	c.wakeSessions()
 	c.announce()
+	started := c.started
 	c.mu.Unlock()
+	defer close(c.ended)
 	var err error
 	if started {
+		c.endLive()
 		deadline := time.NewTimer(c.cfg.closeTimeout)
 		defer deadline.Stop()
 		select {
@@ -50,24 +49,26 @@ func (c *Consumer) Close() error {
 	return err
 }
 
-// depart waits for the sessions to close, then leaves the group.
+// depart waits for the sessions to close, then leaves the group. A broker that
+// does not answer takes at most part of the time: leaving makes the brokers
+// release what a session that was not closed still holds.
 func (c *Consumer) depart(ctx context.Context) {
 	c.mu.Lock()
 	sessions := make([]*session, 0, len(c.sessions))
 	for _, s := range c.sessions {
 		sessions = append(sessions, s)
 	}
-	epoch := c.epoch
+	joined := c.joined
 	c.mu.Unlock()
+	patience, cancel := context.WithTimeout(ctx, c.cfg.closeTimeout*2/3)
+	defer cancel()
 	for _, s := range sessions {
-		s.signal()
 		select {
 		case <-s.ended:
-		case <-ctx.Done():
-			return
+		case <-patience.Done():
 		}
 	}
-	if epoch > 0 {
+	if joined && ctx.Err() == nil {
 		if err := c.leave(ctx); err != nil && ctx.Err() == nil {
 			c.core.Logger().Warn("sharetxn: leaving the group failed; it will notice by itself", "group", c.group, "err", err)
 		}

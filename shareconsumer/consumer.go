@@ -30,19 +30,21 @@ type Consumer struct {
 
 	startOnce sync.Once
 	cancel    context.CancelFunc // ends all goroutines
+	endLive   context.CancelFunc // ends what is not needed to close in order
 	unlist    func()             // from the cluster's registry
 	wg        sync.WaitGroup
-	beat      chan struct{} // heartbeat now
 	refresh   chan struct{} // metadata now
 	renewer   chan struct{} // look at the locks now
-	closing   chan struct{} // closed by Close
 	left      chan struct{} // closed when the sessions are closed and the group is left
+	ended     chan struct{} // closed when Close is done
+	telling   sync.Mutex    // orders the calls of OnAssigned
 
 	// mu guards everything below, and every batch and record of this consumer.
 	// It is never held over I/O or a callback.
 	mu       sync.Mutex
 	closed   bool
 	started  bool
+	joined   bool  // or at least asked to be
 	epoch    int32 // member epoch
 	lock     time.Duration
 	noRenew  bool // the group or broker does not renew
@@ -51,9 +53,11 @@ type Consumer struct {
 	misuses  []error       // likewise
 	arrived  chan struct{} // closed and replaced when records or an error arrive
 	polling  int           // polls that wait
+	polled   time.Time     // when the last poll began
 
 	spawn    func(*session)     // starts a session's goroutine
-	told     map[string][]int32 // assignment that OnAssigned saw last
+	told     map[string][]int32 // assignment that OnAssigned saw last, or is to see
+	untold   bool
 	assigned map[partKey]struct{}
 	topics   map[[16]byte]string
 	leaders  map[partKey]leader
@@ -80,7 +84,7 @@ func New(cl *sharetxn.Cluster, group string, opts ...Opt) (*Consumer, error) {
 		return nil, err
 	}
 	co := core.Of(cl)
-	client, err := co.NewClient(kgo.ConnIdleTimeout(connIdle))
+	client, err := co.NewClient(kgo.ConnIdleTimeout(connIdle), kgo.DisableClientMetrics()) // it has none of its own to tell
 	if err != nil {
 		if errors.Is(err, core.ErrClosed) {
 			return nil, closedError("New", group)
@@ -89,8 +93,8 @@ func New(cl *sharetxn.Cluster, group string, opts ...Opt) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, core: co, group: group, id: newMemberID(), client: client,
-		beat: make(chan struct{}, 1), refresh: make(chan struct{}, 1), renewer: make(chan struct{}, 1),
-		closing: make(chan struct{}), left: make(chan struct{}), arrived: make(chan struct{}),
+		refresh: make(chan struct{}, 1), renewer: make(chan struct{}, 1),
+		left: make(chan struct{}), ended: make(chan struct{}), arrived: make(chan struct{}),
 		lock:     30 * time.Second,
 		assigned: make(map[partKey]struct{}), topics: make(map[[16]byte]string), leaders: make(map[partKey]leader),
 		sessions: make(map[int32]*session), batches: make(map[*Batch]struct{}), index: make(map[partKey]map[int64]*Record),
@@ -140,14 +144,15 @@ func (c *Consumer) start() {
 			cancel()
 			return
 		}
-		c.started, c.cancel = true, cancel
+		live, endLive := context.WithCancel(ctx)
+		c.started, c.cancel, c.endLive = true, cancel, endLive
 		c.spawn = func(s *session) { go s.run(ctx) }
 		c.unlist = c.core.Register(c.group, c.id, c)
 		c.wg.Add(3)
 		c.mu.Unlock()
-		go c.membership(ctx)
-		go c.routing(ctx)
-		go c.renewing(ctx)
+		go c.membership(ctx, live)
+		go c.routing(live)
+		go c.renewing(live)
 	})
 }
 
@@ -198,6 +203,8 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 func (c *Consumer) beforePoll() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.polled = time.Now()
+	c.sweep(c.polled)
 	switch c.cfg.mode {
 	case Explicit:
 	case Implicit:
@@ -230,6 +237,17 @@ func (c *Consumer) beforePoll() error {
 	return nil
 }
 
+// sweep settles open batches whose every lock ended long ago: whoever dropped
+// them without Close will not come back, and their records are others'. c.mu is
+// held.
+func (c *Consumer) sweep(now time.Time) {
+	for b := range c.batches {
+		if b.state == open && now.After(latest(b.records).Add(c.lock)) && (c.cfg.mode != Transactional || firstDecided(b.records) == nil) {
+			b.settle()
+		}
+	}
+}
+
 func misuseError(err error) error { return usage("Poll", "%w", err) }
 
 // take makes a batch of what is buffered; nil if nothing is. c.mu is held.
@@ -247,16 +265,19 @@ func (c *Consumer) take() (*Batch, error) {
 	}
 	var rs, late []*Record
 	now := time.Now()
-	for _, s := range c.sessions {
+	for _, s := range c.buffered() {
 		n := 0
 		for _, r := range s.buffer {
 			if len(rs) == c.cfg.maxPollRecords {
 				break
 			}
 			n++
-			if r.deadline.Sub(now) < c.margin() {
+			switch {
+			case r.lost != nil: // its newer delivery stands elsewhere
+				c.forget(r)
+			case r.deadline.Sub(now) < c.margin():
 				late = append(late, r)
-			} else {
+			default:
 				rs = append(rs, r)
 			}
 		}
@@ -271,6 +292,19 @@ func (c *Consumer) take() (*Batch, error) {
 		return nil, nil
 	}
 	return c.newBatch(rs), nil
+}
+
+// buffered gives the sessions with records to poll, those that were acquired
+// first in front, so that none waits until its locks end. c.mu is held.
+func (c *Consumer) buffered() []*session {
+	var out []*session
+	for _, s := range c.sessions {
+		if len(s.buffer) > 0 {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *session) int { return a.fetched.Compare(b.fetched) })
+	return out
 }
 
 func (c *Consumer) newBatch(rs []*Record) *Batch {
@@ -293,7 +327,7 @@ func (b *Batch) sort() {
 // margin is how much of the lock must be left to hand a record out.
 func (c *Consumer) margin() time.Duration {
 	if c.cfg.lockMargin > 0 {
-		return c.cfg.lockMargin
+		return min(c.cfg.lockMargin, c.lock/2)
 	}
 	return min(c.lock/5, maxMargin)
 }
@@ -302,6 +336,15 @@ func (c *Consumer) margin() time.Duration {
 func (c *Consumer) announce() {
 	close(c.arrived)
 	c.arrived = make(chan struct{})
+}
+
+// tell gives an error to the next poll, unless it is about to be told already;
+// c.mu is held.
+func (c *Consumer) tell(err error) {
+	if !slices.ContainsFunc(c.surfaced, func(e error) bool { return e.Error() == err.Error() }) {
+		c.surfaced = append(c.surfaced, err)
+	}
+	c.announce()
 }
 
 func (c *Consumer) wakeSessions() {
@@ -324,6 +367,9 @@ func (c *Consumer) track(r *Record) {
 	if c.index[k] == nil {
 		c.index[k] = make(map[int64]*Record)
 	}
+	if old := c.index[k][r.Offset]; old != nil {
+		old.lost = errAgain
+	}
 	c.index[k][r.Offset] = r
 }
 
@@ -339,15 +385,14 @@ func (c *Consumer) forget(r *Record) {
 }
 
 // lose marks records as not ours any more, without anybody having decided
-// them: they come back to some member. Frozen ones are the transaction's: what
-// it staged survives, and what it did not the broker will refuse. c.mu is held.
+// them: they come back to some member. Of frozen ones, what was staged is not
+// touched by it, and what was not the broker will refuse. c.mu is held.
 func (c *Consumer) lose(why error, which func(*Record) bool) {
 	for _, rs := range c.index {
 		for _, r := range rs {
-			if !which(r) || (r.batch != nil && r.batch.state == frozen) {
-				continue
+			if which(r) && r.lost == nil {
+				r.lost = why
 			}
-			r.lost = why
 		}
 	}
 	for _, s := range c.sessions {
@@ -371,8 +416,9 @@ func (c *Consumer) misuse(what, where string) {
 
 // Batches polls until ctx ends or the consumer is closed; the loop then ends
 // without an error. Before each poll it closes the batch before, so that what
-// was left undecided is given back at once. Errors of Poll are yielded; the
-// loop ends after a fatal one and goes on after others.
+// was left undecided is given back at once; in Implicit mode the poll accepts
+// it, and a loop that is left gives the last batch back. Errors of Poll are
+// yielded; the loop ends after a fatal one and goes on after others.
 func (c *Consumer) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		for {
@@ -387,7 +433,9 @@ func (c *Consumer) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 				continue
 			}
 			more := yield(b, nil)
-			b.Close()
+			if !more || c.cfg.mode != Implicit {
+				b.Close()
+			}
 			if !more {
 				return
 			}

@@ -2,6 +2,10 @@ package shareconsumer
 
 import (
 	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -25,7 +29,7 @@ type span struct {
 func sanitise(in []kmsg.ShareFetchResponseTopicPartitionAcquiredRecord) []span {
 	var out []span
 	for _, a := range in {
-		if a.FirstOffset >= 0 && a.FirstOffset <= a.LastOffset {
+		if a.FirstOffset >= 0 && a.FirstOffset <= a.LastOffset && a.LastOffset < math.MaxInt64 {
 			out = append(out, span{a.FirstOffset, a.LastOffset, max(1, int32(a.DeliveryCount))})
 		}
 	}
@@ -43,10 +47,105 @@ func sanitise(in []kmsg.ShareFetchResponseTopicPartitionAcquiredRecord) []span {
 	return merged
 }
 
+// extent is a range of offsets of which the whole content is known.
+type extent struct{ first, last int64 }
+
+// decode reads a partition's record batches one by one, so that one that cannot
+// be read does not hide those behind it. The extents tell where an offset
+// without a record is proven to have none: inside a batch that was read
+// completely, and between two such batches. err is the first trouble met.
+func decode(topic string, partition int32, raw []byte) (records []*kgo.Record, known []extent, err error) {
+	next := int64(0) // every offset below it was passed
+	whole := true    // nothing unreadable since the last known extent
+	for len(raw) > 0 {
+		frame := frameOf(raw)
+		if frame == nil { // where the next one would begin is not known
+			return records, known, cmp.Or(err, errTruncated)
+		}
+		raw = raw[len(frame):]
+		rs, covers, ferr := readFrame(topic, partition, frame)
+		if ferr == nil && covers.first < next {
+			ferr = fmt.Errorf("batch at offset %d lies behind offset %d", covers.first, next)
+		}
+		if ferr != nil {
+			whole, err = false, cmp.Or(err, ferr)
+			continue
+		}
+		if n := len(known); n > 0 && whole {
+			known[n-1].last = covers.last
+		} else {
+			if whole {
+				covers.first = next
+			}
+			known = append(known, covers)
+		}
+		records = append(records, rs...)
+		next, whole = covers.last+1, true
+	}
+	return records, known, err
+}
+
+// Places of a batch's header that all versions share, and those of version 2.
+const (
+	atLength     = 8
+	atMagic      = 16
+	atAttributes = 21
+	atLastDelta  = 23
+	atCount      = 57
+	controlBatch = 1 << 5
+)
+
+var errTruncated = errors.New("record batch cut short")
+
+// frameOf cuts the first batch off; nil if it is not there completely.
+func frameOf(raw []byte) []byte {
+	if len(raw) <= atMagic {
+		return nil
+	}
+	size := int64(int32(binary.BigEndian.Uint32(raw[atLength:]))) + atLength + 4
+	if size <= atMagic || size > int64(len(raw)) {
+		return nil
+	}
+	return raw[:size:size]
+}
+
+// readFrame reads one batch completely or not at all, and tells which offsets
+// it covers, also where compaction took their records.
+func readFrame(topic string, partition int32, frame []byte) ([]*kgo.Record, extent, error) {
+	part := kmsg.NewFetchResponseTopicPartition()
+	part.Partition, part.RecordBatches = partition, frame
+	part.HighWatermark, part.LastStableOffset, part.LogStartOffset = -1, -1, -1
+	fp, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Topic: topic, Partition: partition}, &part, decompressor, nil)
+	if fp.Err != nil {
+		return nil, extent{}, fp.Err
+	}
+	base := int64(binary.BigEndian.Uint64(frame))
+	covers := extent{base, base}
+	if frame[atMagic] >= 2 { // kgo has read the whole header
+		covers.last += int64(int32(binary.BigEndian.Uint32(frame[atLastDelta:])))
+		control := binary.BigEndian.Uint16(frame[atAttributes:])&controlBatch != 0
+		if n := int32(binary.BigEndian.Uint32(frame[atCount:])); !control && int(n) != len(fp.Records) {
+			return nil, extent{}, fmt.Errorf("batch at offset %d has %d of %d records", base, len(fp.Records), n)
+		}
+	} else if len(fp.Records) > 0 { // a set of messages is known by its last offset
+		covers.first = fp.Records[0].Offset
+	}
+	if covers.first < 0 || covers.last < covers.first || covers.last == math.MaxInt64 {
+		return nil, extent{}, fmt.Errorf("batch covers offsets %d to %d", covers.first, covers.last)
+	}
+	at := covers.first
+	for _, r := range fp.Records {
+		if r.Offset < at || r.Offset > covers.last {
+			return nil, extent{}, fmt.Errorf("batch of offsets %d to %d has a record at %d", covers.first, covers.last, r.Offset)
+		}
+		at = r.Offset + 1
+	}
+	return fp.Records, covers, nil
+}
+
 // sift walks records and acquired ranges together: records outside every range
-// are not ours; offsets inside one without a record are holes (markers,
-// compaction, what could not be decoded).
-func sift(records []*kgo.Record, spans []span) (ours []*kgo.Record, counts []int32, holes []acks.Run) {
+// are not ours; offsets inside one without a record are holes.
+func sift(records []*kgo.Record, spans []span) (ours []*kgo.Record, counts []int32, holes []extent) {
 	i := 0
 	for _, s := range spans {
 		next := s.first
@@ -56,23 +155,48 @@ func sift(records []*kgo.Record, spans []span) (ours []*kgo.Record, counts []int
 				continue
 			}
 			if o > next {
-				holes = append(holes, acks.Run{First: next, Last: o - 1})
+				holes = append(holes, extent{next, o - 1})
 			}
 			ours, counts = append(ours, records[i]), append(counts, s.count)
 			next = o + 1
 		}
 		if next <= s.last {
-			holes = append(holes, acks.Run{First: next, Last: s.last})
+			holes = append(holes, extent{next, s.last})
 		}
 	}
 	return ours, counts, holes
 }
 
-// acquired decodes what a partition gave. Holes are acknowledged as gaps, or
-// they would stay acquired and come back; where decoding failed they are
-// released instead, since nobody has decided those records, and the next poll
-// is told.
-func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, deadline time.Time) {
+// fill decides about holes: a gap where it is proven that the log has no record
+// (markers, compaction), or it would stay acquired and come back; a release
+// where there may be one, since nobody has decided it. Both lists ascend.
+func fill(holes, known []extent) (runs []acks.Run, unread []extent) {
+	for _, h := range holes {
+		at := h.first
+		for _, k := range known {
+			if k.last < at || k.first > h.last {
+				continue
+			}
+			if k.first > at {
+				unread = append(unread, extent{at, k.first - 1})
+				at = k.first
+			}
+			end := min(k.last, h.last)
+			runs = append(runs, acks.Run{First: at, Last: end, Type: acks.Gap})
+			at = end + 1
+		}
+		if at <= h.last {
+			unread = append(unread, extent{at, h.last})
+		}
+	}
+	for _, u := range unread {
+		runs = append(runs, acks.Run{First: u.first, Last: u.last, Type: acks.Release})
+	}
+	return runs, unread
+}
+
+// acquired takes over what a partition gave.
+func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, sent time.Time, lock time.Duration) {
 	spans := sanitise(p.AcquiredRecords)
 	if len(spans) == 0 {
 		return
@@ -81,33 +205,39 @@ func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, 
 	c.mu.Lock()
 	name := c.topics[k.topic]
 	c.mu.Unlock()
-	plain := kmsg.NewFetchResponseTopicPartition()
-	plain.Partition, plain.RecordBatches = k.part, p.Records
-	plain.HighWatermark, plain.LastStableOffset, plain.LogStartOffset = -1, -1, -1
-	fp, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Topic: name, Partition: k.part}, &plain, decompressor, nil)
-	ours, counts, holes := sift(fp.Records, spans)
-	hole := acks.Gap
-	if fp.Err != nil {
-		hole = acks.Release
-	}
-	for i := range holes {
-		holes[i].Type = hole
-	}
-	tp := acks.TopicIDPartition{TopicID: k.topic, Topic: name, Partition: k.part}
+	records, known, err := decode(name, k.part, p.Records)
+	ours, counts, holes := sift(records, spans)
+	runs, unread := fill(holes, known)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.fetched = sent
 	for i, kr := range ours {
-		r := &Record{Record: kr, TopicID: k.topic, count: counts[i], c: c, node: s.node, deadline: deadline}
+		r := &Record{Record: kr, TopicID: k.topic, count: counts[i], c: c, node: s.node, deadline: sent.Add(lock)}
 		c.track(r)
 		s.buffer = append(s.buffer, r)
 	}
-	if len(holes) > 0 {
-		s.gaps(tp, holes)
+	if len(runs) > 0 {
+		s.holes(acks.TopicIDPartition{TopicID: k.topic, Topic: name, Partition: k.part}, runs)
 	}
-	if fp.Err != nil {
-		c.surfaced = append(c.surfaced, &sharetxn.Error{Op: "Poll", Class: sharetxn.ClassAbortable, Group: c.group, Topic: name, Partition: k.part, Err: &sharetxn.RecordsError{
-			Topic: name, Partition: k.part, Offsets: []int64{holes[0].First}, More: int(min(holes[len(holes)-1].Last-holes[0].First, 1<<30)), Err: fp.Err,
-		}})
+	if len(unread) > 0 {
+		c.tell(unreadError(c.group, name, k.part, unread, cmp.Or(err, errMissing)))
 	}
 	c.announce()
+	c.wakeRenewer()
+}
+
+var errMissing = errors.New("acquired records were not in the answer")
+
+// unreadError names offsets that were acquired and could not be read.
+func unreadError(group, topic string, partition int32, unread []extent, err error) error {
+	re := &sharetxn.RecordsError{Topic: topic, Partition: partition, Err: err}
+	for _, u := range unread {
+		n := u.last - u.first + 1
+		for o := u.first; o <= u.last && len(re.Offsets) < maxNamed; o++ {
+			re.Offsets = append(re.Offsets, o)
+			n--
+		}
+		re.More += int(min(n, math.MaxInt32))
+	}
+	return &sharetxn.Error{Op: "Poll", Class: sharetxn.ClassAbortable, Group: group, Topic: topic, Partition: partition, Err: re}
 }

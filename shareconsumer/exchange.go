@@ -14,25 +14,33 @@ import (
 // connection counts as broken.
 const requestSlack = 10 * time.Second
 
-// acknowledge sends pieces by ShareAcknowledge. A partition takes all or
-// nothing; where one answers INVALID_RECORD_STATE its acknowledgements are
-// halved and sent again, so that what is not ours any more fails alone.
+const (
+	// maxHalves bounds the requests that one exchange adds to find what is not
+	// ours any more. Beyond it, ranges are reported as they were refused:
+	// together.
+	maxHalves = 256
+	// maxRetries bounds how often an answer that asks for patience is followed.
+	maxRetries = 3
+)
+
+// acknowledge sends pieces by ShareAcknowledge.
 func (s *session) acknowledge(ctx context.Context, pieces []*piece, renew bool) {
-	if len(pieces) == 0 {
-		return
-	}
 	all, err := merge(pieces)
 	if err != nil {
 		s.failAll(pieces, err)
 		return
 	}
-	failures := make(map[partKey][]failure)
-	if err := s.exchange(ctx, all.Map(), renew, failures); err != nil {
-		s.failAll(pieces, err)
-		return
+	x := s.exchange(renew)
+	if all.Len() > 0 {
+		codes, err := s.send(ctx, all.Map(), renew)
+		if err != nil {
+			s.failAll(pieces, err)
+			return
+		}
+		x.judge(ctx, &all, codes)
 	}
 	for _, p := range pieces {
-		p.answered(failures)
+		p.answered(x.failures)
 	}
 }
 
@@ -42,61 +50,93 @@ func (s *session) failAll(pieces []*piece, err error) {
 	}
 }
 
-// exchange sends one request and whatever halves of it are needed. It notes
-// failures by range; its error is one that the whole session met.
-func (s *session) exchange(ctx context.Context, batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch, renew bool, failures map[partKey][]failure) error {
-	codes, err := s.send(ctx, batches, renew)
-	if err != nil {
-		return err
-	}
-	for tp, bs := range batches {
+// exchange follows up one request's answers. A partition takes all or nothing;
+// where one answers INVALID_RECORD_STATE its acknowledgements are halved and
+// sent again, so that what is not ours any more fails alone.
+type exchange struct {
+	s        *session
+	renew    bool
+	halves   int // that may still be sent
+	failures map[partKey][]failure
+}
+
+func (s *session) exchange(renew bool) *exchange {
+	return &exchange{s: s, renew: renew, halves: maxHalves, failures: make(map[partKey][]failure)}
+}
+
+func (x *exchange) judge(ctx context.Context, all *acks.Set, codes map[partKey]int16) {
+	for tp, bs := range all.Partitions() {
 		code, answered := codes[keyOf(tp)]
 		if !answered {
 			code = kerr.InvalidRecordState.Code // as Java reads a partition that is missing
 		}
-		if err := s.judge(ctx, tp, runsOf(bs), code, renew, failures); err != nil {
-			return err
-		}
+		x.one(ctx, tp, runsOf(bs), code, 0)
 	}
-	return nil
 }
 
-// judge deals with one partition's answer to runs.
-func (s *session) judge(ctx context.Context, tp acks.TopicIDPartition, runs []acks.Run, code int16, renew bool, failures map[partKey][]failure) error {
-	k := keyOf(tp)
-	if code == 0 {
-		return nil
-	}
-	if code == kerr.InvalidRecordState.Code {
+// one deals with one partition's answer to runs.
+func (x *exchange) one(ctx context.Context, tp acks.TopicIDPartition, runs []acks.Run, code int16, tries int) {
+	switch {
+	case code == 0:
+		return
+	case code == kerr.InvalidRecordState.Code && x.halves >= 2:
 		if a, b, ok := bisect(runs); ok {
-			for _, half := range [][]acks.Run{a, b} {
-				codes, err := s.send(ctx, map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: batchesOf(half)}, renew)
-				if err != nil {
-					return err
-				}
-				if err := s.judge(ctx, tp, half, codes[k], renew, failures); err != nil {
-					return err
-				}
-			}
-			return nil
+			x.halves -= 2
+			x.again(ctx, tp, a, 0)
+			x.again(ctx, tp, b, 0)
+			return
+		}
+	case transient(code) && !x.renew && tries < maxRetries: // renewals come again by themselves
+		select {
+		case <-time.After(backoff(tries + 1)):
+			x.again(ctx, tp, runs, tries+1)
+			return
+		case <-ctx.Done():
 		}
 	}
-	err := brokerError(opOf(renew), s.c.group, sharetxn.ClassAbortable, code)
+	err := brokerError(opOf(x.renew), x.s.c.group, ackClass(code), code)
 	err.Topic, err.Partition = tp.Topic, tp.Partition
-	for _, r := range runs {
-		failures[k] = append(failures[k], failure{r, err})
-	}
+	x.fail(tp, runs, err)
 	if leaderGone(code) {
-		s.moved(k, code, leader{-1, -1})
+		x.s.moved(keyOf(tp), code, noLeader)
 	}
-	return nil
 }
 
-func opOf(renew bool) string {
-	if renew {
-		return "Renew"
+func (x *exchange) again(ctx context.Context, tp acks.TopicIDPartition, runs []acks.Run, tries int) {
+	codes, err := x.s.send(ctx, map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: batchesOf(runs)}, x.renew)
+	if err != nil {
+		x.fail(tp, runs, err)
+		return
 	}
-	return "ShareAcknowledge"
+	code, answered := codes[keyOf(tp)]
+	if !answered {
+		code = kerr.InvalidRecordState.Code
+	}
+	x.one(ctx, tp, runs, code, tries)
+}
+
+func (x *exchange) fail(tp acks.TopicIDPartition, runs []acks.Run, err error) {
+	k := keyOf(tp)
+	for _, r := range runs {
+		x.failures[k] = append(x.failures[k], failure{r, err})
+	}
+}
+
+// transient codes say that nothing was done and that it may work in a moment.
+func transient(code int16) bool {
+	switch code {
+	case kerr.CoordinatorLoadInProgress.Code, kerr.CoordinatorNotAvailable.Code, kerr.NotCoordinator.Code:
+		return true
+	}
+	return false
+}
+
+// ackClass: a broker that failed in the middle does not tell what it did.
+func ackClass(code int16) sharetxn.Class {
+	if code == kerr.UnknownServerError.Code || code == kerr.RequestTimedOut.Code {
+		return sharetxn.ClassUnknown
+	}
+	return sharetxn.ClassAbortable
 }
 
 func batchesOf(runs []acks.Run) []acks.AcknowledgementBatch {
@@ -184,47 +224,17 @@ func wireTypes(ts []acks.Type) []int8 {
 	return out
 }
 
-// close ends the session: what is queued goes with it, everything else that
-// this member acquired on the broker is released by it. Staged records are
-// not (KIP-1289).
+// close sends what is queued and ends the session: everything else that this
+// member acquired on the broker is released by that. Staged records are not
+// (KIP-1289).
 func (s *session) close(ctx context.Context) {
-	pieces := s.takeQueue(func(p *piece) bool { return !p.job.renew })
-	s.abandon(errAbandoned)
-	if s.epoch == 0 {
-		s.failAll(pieces, closedError("ShareAcknowledge", s.c.group))
-		return
+	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.closeTimeout/2)
+	defer cancel()
+	s.failAll(s.takeQueue(func(p *piece) bool { return p.job.renew }), closedError("Renew", s.c.group))
+	if pieces := s.takeQueue(func(*piece) bool { return true }); len(pieces) > 0 {
+		s.acknowledge(ctx, pieces, false)
 	}
-	all, err := merge(pieces)
-	if err != nil {
-		s.failAll(pieces, err)
-		all, pieces = acks.Set{}, nil
-	}
-	c := s.c
-	req := kmsg.NewPtrShareAcknowledgeRequest()
-	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, finalEpoch
-	req.Topics = ackTopics(all.Map())
-	kresp, err := c.client.Broker(int(s.node)).Request(ctx, req)
-	if err != nil {
-		s.failAll(pieces, &sharetxn.Error{Op: "ShareAcknowledge", Class: sharetxn.ClassUnknown, Group: c.group, Err: err})
-		return
-	}
-	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
-	if resp.ErrorCode != 0 {
-		s.failAll(pieces, brokerError("ShareAcknowledge", c.group, sharetxn.ClassAbortable, resp.ErrorCode))
-		return
-	}
-	failures := make(map[partKey][]failure)
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if p.ErrorCode != 0 {
-				e := brokerError("ShareAcknowledge", c.group, sharetxn.ClassAbortable, p.ErrorCode)
-				failures[partKey{t.TopicID, p.Partition}] = []failure{{acks.Run{First: 0, Last: 1<<63 - 2}, e}}
-			}
-		}
-	}
-	for _, p := range pieces {
-		p.answered(failures)
+	if err := s.end(ctx); err != nil {
+		s.c.core.Logger().Warn("sharetxn: share session not closed; its locks end by themselves", "group", s.c.group, "broker", s.node, "err", err)
 	}
 }
-
-const finalEpoch = -1

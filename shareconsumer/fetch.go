@@ -10,32 +10,40 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// riderWait is the longest that acknowledgements on a fetch wait for their
+// results.
+const riderWait = 500 * time.Millisecond
+
 // fetch is one ShareFetch, with the acknowledgements that may ride on it.
 func (s *session) fetch(ctx context.Context) {
 	c := s.c
 	c.mu.Lock()
 	want := s.want
+	wait := min(c.cfg.maxWait, c.lock/10) // deadlines are counted from now on
 	c.mu.Unlock()
-	var riders []*piece
-	if s.epoch > 0 { // a session cannot be opened with acknowledgements
-		riders = s.takeQueue(func(p *piece) bool { return !p.job.renew && !p.job.urgent && s.rides(p, want) })
+	riders := s.takeQueue(func(p *piece) bool { return !p.job.renew && !p.job.urgent && s.rides(p, want) })
+	if len(riders) > 0 {
+		wait = min(wait, riderWait) // their results come with the answer
 	}
 	all, err := merge(riders)
 	if err != nil {
 		s.failAll(riders, err)
 		all, riders = acks.Set{}, nil
 	}
-	req, added, dropped := s.fetchRequest(want, all.Map())
+	if s.epoch == 0 {
+		if err := s.reopen(ctx); err != nil {
+			s.unreachable(ctx, err)
+			return
+		}
+	}
+	req, added, dropped := s.fetchRequest(want, all.Map(), wait)
 	sent := time.Now()
-	rctx, cancel := context.WithTimeout(ctx, c.cfg.maxWait+requestSlack)
+	rctx, cancel := context.WithTimeout(ctx, wait+requestSlack)
 	kresp, err := c.client.Broker(int(s.node)).Request(rctx, req)
 	cancel()
 	if err != nil {
-		if ctx.Err() == nil {
-			c.core.Logger().Warn("sharetxn: share fetch failed", "group", c.group, "broker", s.node, "err", err)
-		}
 		s.failAll(riders, &sharetxn.Error{Op: "ShareFetch", Class: sharetxn.ClassUnknown, Group: c.group, Err: err})
-		s.lost(err)
+		s.unreachable(ctx, err)
 		return
 	}
 	resp := kresp.(*kmsg.ShareFetchResponse)
@@ -55,16 +63,23 @@ func (s *session) fetch(ctx context.Context) {
 	s.received(ctx, resp, sent, riders, &all)
 }
 
-// rides tells whether all partitions of a piece are ones that are fetched from
-// anyway: one that is listed only for its acknowledgements would join the
-// session.
-func (s *session) rides(p *piece, want map[partKey]acks.TopicIDPartition) bool {
-	for _, k := range keysOf(&p.set) {
-		if _, ok := want[k]; !ok {
-			return false
-		}
+// reopen makes way for a new session.
+func (s *session) reopen(ctx context.Context) error {
+	rctx, cancel := context.WithTimeout(ctx, requestSlack)
+	defer cancel()
+	if err := s.end(rctx); err != nil {
+		return err
 	}
-	return true
+	s.opened = true
+	return nil
+}
+
+// unreachable deals with a fetch that had no answer.
+func (s *session) unreachable(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		s.c.core.Logger().Warn("sharetxn: share fetch failed", "group", s.c.group, "broker", s.node, "err", err)
+	}
+	s.lost(err)
 }
 
 // refused deals with an answer that is an error as a whole.
@@ -95,11 +110,11 @@ func (s *session) failed(err error) {
 
 // fetchRequest lists what is new to the session, forgets what is not wanted,
 // and carries acknowledgements.
-func (s *session) fetchRequest(want map[partKey]acks.TopicIDPartition, riders map[acks.TopicIDPartition][]acks.AcknowledgementBatch) (req *kmsg.ShareFetchRequest, added map[partKey]acks.TopicIDPartition, dropped []partKey) {
+func (s *session) fetchRequest(want map[partKey]acks.TopicIDPartition, riders map[acks.TopicIDPartition][]acks.AcknowledgementBatch, wait time.Duration) (req *kmsg.ShareFetchRequest, added map[partKey]acks.TopicIDPartition, dropped []partKey) {
 	c := s.c
 	req = kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, s.epoch
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(c.cfg.maxWait.Milliseconds()), 1, int32(c.cfg.maxBytes)
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, int32(c.cfg.maxBytes)
 	req.MaxRecords, req.BatchSize = int32(c.cfg.maxPollRecords), int32(c.cfg.maxPollRecords)
 	added = make(map[partKey]acks.TopicIDPartition)
 	listed := make(map[partKey][]acks.AcknowledgementBatch)
@@ -163,7 +178,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			codes[k] = p.AcknowledgeErrorCode
 			switch {
 			case p.ErrorCode == 0:
-				s.acquired(k, p, sent.Add(lock))
+				s.acquired(k, p, sent, lock)
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
 				failed = kerr.ErrorForCode(p.ErrorCode)
@@ -175,20 +190,10 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			}
 		}
 	}
-	if len(riders) > 0 {
-		failures := make(map[partKey][]failure)
-		for tp, bs := range all.Partitions() {
-			code, answered := codes[keyOf(tp)]
-			if !answered {
-				code = kerr.InvalidRecordState.Code
-			}
-			if err := s.judge(ctx, tp, runsOf(bs), code, false, failures); err != nil {
-				failures[keyOf(tp)] = append(failures[keyOf(tp)], failure{acks.Run{First: 0, Last: 1<<63 - 2}, err})
-			}
-		}
-		for _, p := range riders {
-			p.answered(failures)
-		}
+	x := s.exchange(false)
+	x.judge(ctx, all, codes)
+	for _, p := range riders {
+		p.answered(x.failures)
 	}
 	if failed != nil {
 		s.failed(failed)
@@ -203,6 +208,5 @@ func (s *session) surface(k partKey, code int16) {
 	defer c.mu.Unlock()
 	e := brokerError("ShareFetch", c.group, sharetxn.ClassAbortable, code)
 	e.Topic, e.Partition = c.topics[k.topic], k.part
-	c.surfaced = append(c.surfaced, e)
-	c.announce()
+	c.tell(e)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
@@ -31,21 +32,14 @@ func (h handle) Hold() error {
 		return &sharetxn.Error{Op: "Begin", Class: sharetxn.ClassUsage, Group: c.group, Err: fmt.Errorf("%w: the consumer's mode is %v, a transaction takes batches of a Transactional one", sharetxn.ErrMode, c.cfg.mode)}
 	}
 	to, err := b.state.next(evHold)
-	if err != nil || b.closed {
-		return b.stale("Begin", errors.Join(err, boolErr(b.closed, "the batch is closed")))
+	if err != nil {
+		return b.stale("Begin", err)
 	}
 	if lost := lostRecords(b.records); len(lost) > 0 {
 		return &sharetxn.Error{Op: "Begin", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(staleBecause(lost[0]), lost...)}
 	}
 	b.state, b.taken = to, true
 	c.wakeRenewer()
-	return nil
-}
-
-func boolErr(b bool, text string) error {
-	if b {
-		return errors.New(text)
-	}
 	return nil
 }
 
@@ -71,15 +65,11 @@ func (h handle) Freeze(ctx context.Context) (bind.Frozen, error) {
 		return bind.Frozen{}, b.stale("Commit", err)
 	}
 	b.state = to // from here on no renewal begins and verdicts are late
-	var quiet chan struct{}
-	if b.renewal > 0 {
-		quiet = make(chan struct{})
-		b.quiet = quiet
-	}
+	renewals := renewalsOf(b.records)
 	c.mu.Unlock()
-	if quiet != nil {
+	for job := range renewals {
 		select {
-		case <-quiet:
+		case <-job.done:
 		case <-ctx.Done():
 			return bind.Frozen{}, &sharetxn.Error{Op: "Commit", Class: sharetxn.ClassAbortable, Group: c.group, Err: fmt.Errorf("waiting for a renewal: %w", context.Cause(ctx))}
 		}
@@ -87,6 +77,17 @@ func (h handle) Freeze(ctx context.Context) (bind.Frozen, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return b.freeze()
+}
+
+// renewalsOf gives the renewals that are under way; c.mu is held.
+func renewalsOf(rs []*Record) map[*ackJob]struct{} {
+	jobs := make(map[*ackJob]struct{})
+	for _, r := range rs {
+		if r.renewal != nil && r.renewal.left > 0 {
+			jobs[r.renewal] = struct{}{}
+		}
+	}
+	return jobs
 }
 
 // freeze judges the verdicts; c.mu is held.
@@ -121,15 +122,29 @@ func (b *Batch) freeze() (bind.Frozen, error) {
 	return bind.Frozen{Member: c.member(), LockUntil: earliest(staged), Batches: set.Map(), Records: len(staged)}, nil
 }
 
-// Check implements bind.Handle.
+// Check implements bind.Handle. Beside late verdicts it knows of records that
+// were delivered to this member again since they were frozen: staging names no
+// delivery, so it may have taken the newer one.
 func (h handle) Check() error {
 	c := h.b.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(h.b.late) == 0 {
-		return nil
+	fail := func(why string, rs []*Record) error {
+		return &sharetxn.Error{Op: "Commit", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(fmt.Errorf("%w: %s", sharetxn.ErrStale, why), rs...)}
 	}
-	return &sharetxn.Error{Op: "Commit", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(fmt.Errorf("%w: a verdict came after the transaction took them", sharetxn.ErrStale), h.b.late...)}
+	if len(h.b.late) > 0 {
+		return fail("a verdict came after the transaction took them", h.b.late)
+	}
+	var again []*Record
+	for _, r := range h.b.records {
+		if r.verdict.Transactional() && errors.Is(r.lost, errAgain) {
+			again = append(again, r)
+		}
+	}
+	if len(again) > 0 {
+		return fail(errAgain.Error(), again)
+	}
+	return nil
 }
 
 // Settle implements bind.Handle.
@@ -166,13 +181,14 @@ func (b *Batch) committed() {
 
 // aborted: what may have been staged is the broker's to hand out again; the
 // rest is still ours and open, without verdicts, since the next run decides
-// anew.
+// anew; but not where the lock has ended, since nothing renews a frozen batch.
 func (b *Batch) aborted(staged func(acks.TopicIDPartition) bool) {
 	frozenBefore := b.state == frozen
+	now := time.Now()
 	var gone []*Record
 	for _, r := range b.records {
 		switch {
-		case r.lost != nil,
+		case r.lost != nil, !now.Before(r.deadline),
 			frozenBefore && staged != nil && r.verdict.Transactional() && staged(r.tp()):
 			gone = append(gone, r)
 		default:

@@ -26,34 +26,26 @@ const (
 	maxBeat = time.Minute
 )
 
-// membership heartbeats until Close, then closes the sessions and leaves.
-func (c *Consumer) membership(ctx context.Context) {
+// membership heartbeats until Close, which ends live, then waits for the
+// sessions to close and leaves; ctx bounds that.
+func (c *Consumer) membership(ctx, live context.Context) {
 	defer c.wg.Done()
 	defer close(c.left)
 	m := memberState{full: true, joined: time.Now()}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for goOn := true; goOn; {
 		select {
 		case <-timer.C:
-		case <-c.beat:
-		case <-c.closing:
-			c.depart(ctx)
-			return
-		case <-ctx.Done():
-			return
+			var next time.Duration
+			next, goOn = c.heartbeat(live, &m)
+			timer.Reset(next)
+		case <-live.Done():
+			goOn = false
 		}
-		next, goOn := c.heartbeat(ctx, &m)
-		if !goOn {
-			select {
-			case <-c.closing:
-				c.depart(ctx)
-			case <-ctx.Done():
-			}
-			return
-		}
-		timer.Reset(next)
 	}
+	<-live.Done() // after a fatal answer too
+	c.depart(ctx)
 }
 
 // memberState is what the heartbeat loop alone knows.
@@ -76,6 +68,7 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 	}
 	c.mu.Lock()
 	epoch := c.epoch
+	c.joined = true
 	c.mu.Unlock()
 	req := kmsg.NewPtrShareGroupHeartbeatRequest()
 	req.GroupID, req.MemberID, req.MemberEpoch = c.group, c.id, epoch
@@ -118,8 +111,7 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 		m.failures++
 		if m.failures == 1 {
 			c.mu.Lock()
-			c.surfaced = append(c.surfaced, brokerError("ShareGroupHeartbeat", c.group, sharetxn.ClassAbortable, resp.ErrorCode))
-			c.announce()
+			c.tell(brokerError("ShareGroupHeartbeat", c.group, sharetxn.ClassAbortable, resp.ErrorCode))
 			c.mu.Unlock()
 		}
 		return backoff(m.failures), true
@@ -189,9 +181,9 @@ func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse) int {
 		}
 	}
 	n := len(c.assigned)
-	missing, news := c.route()
+	missing := c.route()
 	c.mu.Unlock()
-	c.routed(missing, news)
+	c.routed(missing)
 	return n
 }
 
@@ -204,9 +196,9 @@ func (c *Consumer) fenced(why error) {
 	for _, s := range c.sessions {
 		s.restart = true
 	}
-	missing, news := c.route()
+	missing := c.route()
 	c.mu.Unlock()
-	c.routed(missing, news)
+	c.routed(missing)
 }
 
 // leave tells the coordinator; both answers that say that we are not there are

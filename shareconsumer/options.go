@@ -85,12 +85,15 @@ func MaxPollRecords(n int) Opt { return optFunc(func(c *config) { c.maxPollRecor
 func MaxBytes(n int) Opt { return optFunc(func(c *config) { c.maxBytes = n }) }
 
 // MaxWait is how long a broker may hold a fetch that finds nothing. Default
-// 500 ms. An acknowledgement may have to wait for a parked fetch.
+// 500 ms. An acknowledgement may have to wait for a parked fetch. A tenth of
+// the group's lock is never exceeded, since deadlines are counted from when the
+// fetch was sent.
 func MaxWait(d time.Duration) Opt { return optFunc(func(c *config) { c.maxWait = d }) }
 
 // LockMargin is how much of its acquisition lock a record must have left to be
 // handed out by Poll; with less it is released. Default a fifth of the lock,
-// at most 5 s.
+// at most 5 s. More than half of the lock counts as half: a record released
+// again and again would be archived.
 func LockMargin(d time.Duration) Opt { return optFunc(func(c *config) { c.lockMargin = d }) }
 
 // CloseTimeout bounds Close. Default 5 s.

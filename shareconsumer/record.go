@@ -25,6 +25,8 @@ type Record struct {
 	verdict  acks.Type // Gap: none
 	gone     bool      // not ours any more, or decided
 	lost     error     // why it is not ours any more, where nobody decided it
+	renewal  *ackJob   // the last one asked for
+	noRenew  bool      // the broker does not renew it
 }
 
 // Position implements acks.Positioned.
@@ -42,8 +44,9 @@ func (r *Record) tp() acks.TopicIDPartition {
 func (r *Record) DeliveryCount() int32 { return r.count }
 
 // AcquisitionDeadline is when the record's lock ends; renewing moves it. It is
-// counted from when the fetch was sent, so it is never later than the
-// broker's.
+// counted from when the fetch or renewal was sent, so it is never later than
+// the broker's, and earlier by at most the fetch's wait (see MaxWait) and its
+// way over the network.
 func (r *Record) AcquisitionDeadline() time.Time {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()

@@ -2,14 +2,22 @@ package shareconsumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// renewing keeps the locks of batches that a transaction holds, or that
-// KeepLocked was asked for, from ending (KIP-1222).
+// keptBuffered is how long after the last poll fetched records are kept locked:
+// a caller that works on a batch for long finds the next one ready, and no
+// record uses up its deliveries by waiting here; one that stopped polling does
+// not keep records from others for ever.
+const keptBuffered = 5 * time.Minute
+
+// renewing keeps locks from ending (KIP-1222): of batches that a transaction
+// holds, of those that KeepLocked was asked for, and of fetched records that
+// wait to be polled.
 func (c *Consumer) renewing(ctx context.Context) {
 	defer c.wg.Done()
 	timer := time.NewTimer(time.Hour)
@@ -31,20 +39,30 @@ func (c *Consumer) renewing(ctx context.Context) {
 func (c *Consumer) wakeRenewer() { signal(c.renewer) }
 
 // renewDue queues the renewals that are due and gives how long until the next
-// one may be; c.mu is held.
+// one is; c.mu is held.
 func (c *Consumer) renewDue(now time.Time) time.Duration {
 	next := time.Hour
+	if c.noRenew || c.closed {
+		return next
+	}
+	see := func(rs []*Record) {
+		due, at := dueOf(rs, c.lock, now)
+		if len(due) > 0 {
+			c.renew(due)
+		}
+		if !at.IsZero() {
+			next = min(next, at.Sub(now))
+		}
+	}
 	for b := range c.batches {
-		if c.noRenew || c.closed || !b.renewable(now) || b.renewal > 0 || len(b.records) == 0 {
-			continue
+		if b.renewable(now) {
+			see(b.records)
 		}
-		due := renewAt(earliest(b.records), c.lock)
-		if due.After(now) {
-			next = min(next, due.Sub(now))
-			continue
+	}
+	if now.Sub(c.polled) < keptBuffered {
+		for _, s := range c.sessions {
+			see(s.buffer)
 		}
-		c.renew(b)
-		next = min(next, c.lock/4) // look whether it was enough
 	}
 	return max(next, time.Millisecond)
 }
@@ -52,6 +70,33 @@ func (c *Consumer) renewDue(now time.Time) time.Duration {
 // renewable: held and not yet taken by staging, or kept for a while.
 func (b *Batch) renewable(now time.Time) bool {
 	return b.state == held || (b.state == open && now.Before(b.keep))
+}
+
+// dueOf picks the records to renew now, and when the next of the others is
+// due; zero if none will be. One under way ends with a look at the rest, one
+// that failed is tried again a little later.
+func dueOf(rs []*Record, lock time.Duration, now time.Time) (due []*Record, next time.Time) {
+	for _, r := range rs {
+		if r.lost != nil || r.noRenew {
+			continue
+		}
+		at := renewAt(r.deadline, lock)
+		if j := r.renewal; j != nil {
+			if j.left > 0 {
+				continue
+			}
+			if again := j.at.Add(lock / 8); again.After(at) {
+				at = again
+			}
+		}
+		switch {
+		case !at.After(now):
+			due = append(due, r)
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return due, next
 }
 
 // renewAt is when half of the lock is over: early enough to try again.
@@ -78,27 +123,50 @@ func (s *session) renewed(batches map[acks.TopicIDPartition][]acks.Acknowledgeme
 			}
 		}
 	}
-	c.wakeRenewer()
 }
 
-// renewFailed deals with a renewal that was refused: records that are not ours
-// any more are lost; where renewing is not to be had at all the locks just run,
-// and their deadlines stay true. c.mu is held.
-func (p *piece) renewFailed(tp acks.TopicIDPartition, f failure) {
+// notRenewed deals with what a renewal did not get. INVALID_REQUEST: the broker
+// knows no renewals at all. INVALID_RECORD_STATE for every record while none of
+// their locks can have ended: the group does not allow it. In both cases the
+// locks just run, and the deadlines stay true. Otherwise records so refused are
+// not ours any more. c.mu is held.
+func (p *piece) notRenewed(failures map[partKey][]failure) {
 	c := p.job.c
-	if codeOf(f.err) == kerr.InvalidRequest.Code {
-		if !c.noRenew {
-			c.core.Logger().Warn("sharetxn: this broker does not renew acquisition locks", "group", c.group)
+	var refused []*Record
+	total, expired := 0, false
+	now := time.Now()
+	for k, rs := range p.records {
+		for _, r := range rs {
+			total++
+			i := slices.IndexFunc(failures[k], func(f failure) bool { return f.covers(r) })
+			if i < 0 {
+				continue
+			}
+			switch codeOf(failures[k][i].err) {
+			case kerr.InvalidRequest.Code:
+				if !c.noRenew {
+					c.core.Logger().Warn("sharetxn: this broker does not renew acquisition locks", "group", c.group)
+				}
+				c.noRenew = true
+			case kerr.InvalidRecordState.Code:
+				refused = append(refused, r)
+				expired = expired || !now.Before(r.deadline)
+			}
 		}
-		c.noRenew = true
+	}
+	if len(refused) == 0 {
 		return
 	}
-	if codeOf(f.err) != kerr.InvalidRecordState.Code {
+	if len(refused) == total && !expired {
+		c.core.Logger().Warn("sharetxn: acquisition locks were not renewed, they run", "group", c.group, "records", total)
+		for _, r := range refused {
+			r.noRenew = true
+		}
 		return
 	}
-	for _, r := range p.records[keyOf(tp)] {
-		if f.run.First <= r.Offset && r.Offset <= f.run.Last && !r.gone && (r.batch == nil || r.batch.state != frozen) {
-			r.lost = f.err
+	for _, r := range refused {
+		if r.lost == nil {
+			r.lost = kerr.InvalidRecordState
 		}
 	}
 }

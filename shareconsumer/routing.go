@@ -23,7 +23,7 @@ func (c *Consumer) routing(ctx context.Context) {
 	defer c.wg.Done()
 	timer := time.NewTimer(metadataAge)
 	defer timer.Stop()
-	failures := 0
+	failures, leaderless := 0, 0 // in a row
 	for {
 		select {
 		case <-c.refresh:
@@ -38,13 +38,18 @@ func (c *Consumer) routing(ctx context.Context) {
 			failures = 0
 		}
 		c.mu.Lock()
-		missing, news := c.route()
+		missing := c.route()
 		c.mu.Unlock()
-		c.routed(false, news)
+		c.routed(false)
 		timer.Reset(metadataAge)
-		if missing || failures > 0 { // not at once: the cluster may be changing
+		if missing && failures == 0 {
+			leaderless++
+		} else {
+			leaderless = 0
+		}
+		if n := max(failures, leaderless); n > 0 { // not at once: the cluster may be changing
 			select {
-			case <-time.After(backoff(max(failures, 1))):
+			case <-time.After(backoff(n)):
 				signal(c.refresh)
 			case <-ctx.Done():
 				return
@@ -74,8 +79,7 @@ func (c *Consumer) loadMetadata(ctx context.Context) error {
 			}
 			e := brokerError("Metadata", c.group, sharetxn.ClassAbortable, t.ErrorCode)
 			e.Topic, e.Partition = name, -1
-			c.surfaced = append(c.surfaced, e)
-			c.announce()
+			c.tell(e)
 		}
 		if t.ErrorCode != 0 || t.Topic == nil {
 			continue
@@ -95,10 +99,13 @@ func (c *Consumer) learn(k partKey, l leader) {
 	}
 }
 
-// route tells each session which partitions it is to fetch. It reports whether
-// something assigned has no known leader, and the assignment by name if it is
-// another than was told last. c.mu is held.
-func (c *Consumer) route() (missing bool, news map[string][]int32) {
+// noLeader is no hint.
+var noLeader = leader{-1, -1}
+
+// route tells each session which partitions it is to fetch, and notes the
+// assignment by name if it is another than was told last. It reports whether
+// something assigned has no known leader. c.mu is held; call routed afterwards.
+func (c *Consumer) route() (missing bool) {
 	want := make(map[int32]map[partKey]acks.TopicIDPartition)
 	named := make(map[string][]int32)
 	for k := range c.assigned {
@@ -129,17 +136,26 @@ func (c *Consumer) route() (missing bool, news map[string][]int32) {
 		slices.Sort(ps)
 	}
 	if !missing && !maps.EqualFunc(named, c.told, slices.Equal) {
-		c.told, news = named, named
+		c.told, c.untold = named, true
 	}
-	return missing, news
+	return missing
 }
 
 // routed does what route found to be done, without c.mu.
-func (c *Consumer) routed(missing bool, news map[string][]int32) {
+func (c *Consumer) routed(missing bool) {
 	if missing {
 		signal(c.refresh)
 	}
-	if news != nil && c.cfg.onAssigned != nil {
-		c.cfg.onAssigned(maps.Clone(news))
+	if c.cfg.onAssigned == nil {
+		return
+	}
+	c.telling.Lock() // so that the last call tells the last assignment
+	defer c.telling.Unlock()
+	c.mu.Lock()
+	untold, named := c.untold, maps.Clone(c.told)
+	c.untold = false
+	c.mu.Unlock()
+	if untold {
+		c.cfg.onAssigned(named)
 	}
 }

@@ -25,10 +25,12 @@ type session struct {
 	want    map[partKey]acks.TopicIDPartition // to fetch from
 	queue   []*piece                          // acknowledgements to send, in order
 	buffer  []*Record                         // fetched and not yet polled
+	fetched time.Time                         // when the buffer's fetch was sent
 	restart bool                              // forget the session and open a new one
 
 	// The goroutine's own.
 	epoch    int32                             // of the next request; 0 opens
+	opened   bool                              // the broker may have a session of ours
 	inside   map[partKey]acks.TopicIDPartition // what the broker's session holds
 	failures int
 	pause    time.Time // no fetch before
@@ -55,7 +57,7 @@ const (
 type view struct {
 	closing  bool
 	renewals bool // queued
-	urgent   bool // queued acknowledgements that somebody waits for
+	urgent   bool // queued acknowledgements that somebody waits for, or that cannot ride
 	lazy     bool // queued acknowledgements that may ride on a fetch
 	demand   bool // a poll waits
 	buffered bool // a fetch waits to be polled
@@ -110,9 +112,8 @@ func (s *session) run(ctx context.Context) {
 				timer = time.After(pause)
 			}
 			select {
-			case <-s.wake:
+			case <-s.wake: // Close wakes too
 			case <-timer:
-			case <-c.closing:
 			case <-ctx.Done():
 				s.abandon(ctx.Err())
 				return
@@ -136,7 +137,7 @@ func (s *session) view() view {
 		switch {
 		case p.job.renew:
 			v.renewals = true
-		case p.job.urgent:
+		case p.job.urgent, !s.rides(p, s.want):
 			v.urgent = true
 		default:
 			v.lazy = true
@@ -145,12 +146,26 @@ func (s *session) view() view {
 	return v
 }
 
+// rides tells whether a piece may go with the next fetch: a session cannot be
+// opened with acknowledgements, and a partition listed only for them would join
+// it. c.mu is held.
+func (s *session) rides(p *piece, want map[partKey]acks.TopicIDPartition) bool {
+	for k := range p.partitions {
+		if _, ok := want[k]; !ok {
+			return false
+		}
+	}
+	return s.epoch > 0
+}
+
+// takeQueue takes pieces out, ready to be sent.
 func (s *session) takeQueue(which func(*piece) bool) []*piece {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	var out []*piece
 	s.queue = slices.DeleteFunc(s.queue, func(p *piece) bool {
 		if which(p) {
+			p.load()
 			out = append(out, p)
 			return true
 		}
@@ -159,38 +174,53 @@ func (s *session) takeQueue(which func(*piece) bool) []*piece {
 	return out
 }
 
-// forgetSession starts over without telling the broker: it dropped the session
-// or is told by epoch 0. c.mu is held.
+// forgetSession lets the next fetch open a new session. c.mu is held.
 func (s *session) forgetSession() {
 	s.epoch = 0
 	clear(s.inside)
 }
 
-// startOver ends the session at the broker if it is to be begun anew: what the
-// member acquired since, under the same id, would otherwise stay locked until
-// its timers fire.
+// startOver ends the session if it is to be begun anew.
 func (s *session) startOver(ctx context.Context) {
 	c := s.c
 	c.mu.Lock()
 	restart := s.restart
 	s.restart = false
+	if restart {
+		s.forgetSession()
+	}
 	c.mu.Unlock()
 	if !restart {
 		return
 	}
-	if s.epoch > 0 {
-		req := kmsg.NewPtrShareAcknowledgeRequest()
-		req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, finalEpoch
-		rctx, cancel := context.WithTimeout(ctx, requestSlack)
-		_, err := c.client.Broker(int(s.node)).Request(rctx, req)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			c.core.Logger().Warn("sharetxn: share session not closed", "group", c.group, "broker", s.node, "err", err)
-		}
+	rctx, cancel := context.WithTimeout(ctx, requestSlack)
+	defer cancel()
+	if err := s.end(rctx); err != nil && ctx.Err() == nil {
+		c.core.Logger().Warn("sharetxn: share session not closed", "group", c.group, "broker", s.node, "err", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.forgetSession()
+}
+
+// finalEpoch closes a session.
+const finalEpoch = -1
+
+// end closes the session that the broker may have, which releases what this
+// member acquired there: opening a new one in its place would leave that locked
+// until its timers fire.
+func (s *session) end(ctx context.Context) error {
+	if !s.opened {
+		return nil
+	}
+	req := kmsg.NewPtrShareAcknowledgeRequest()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.group, &s.c.id, finalEpoch
+	kresp, err := s.c.client.Broker(int(s.node)).Request(ctx, req)
+	if err != nil {
+		return err
+	}
+	if code := kresp.(*kmsg.ShareAcknowledgeResponse).ErrorCode; code != 0 && code != kerr.ShareSessionNotFound.Code {
+		return brokerError("ShareAcknowledge", s.c.group, sharetxn.ClassAbortable, code)
+	}
+	s.opened = false
+	return nil
 }
 
 // advance moves to the epoch after this one; it wraps to 1.
@@ -250,9 +280,9 @@ func (s *session) moved(k partKey, code int16, hint leader) {
 	} else if l.node == s.node {
 		delete(c.leaders, k) // until metadata knows better
 	}
-	missing, news := c.route()
+	missing := c.route()
 	c.mu.Unlock()
-	c.routed(missing, news)
+	c.routed(missing)
 }
 
 var errAbandoned = errors.New("the consumer is closing")

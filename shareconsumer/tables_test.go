@@ -119,17 +119,17 @@ func TestSift(t *testing.T) {
 		records []int64
 		spans   []span
 		ours    []int64
-		holes   []acks.Run
+		holes   []extent
 	}{
 		"all ours":            {[]int64{0, 1, 2}, []span{{0, 2, 1}}, []int64{0, 1, 2}, nil},
 		"others' around":      {[]int64{0, 1, 2, 3}, []span{{1, 2, 1}}, []int64{1, 2}, nil},
 		"others' between":     {[]int64{0, 1, 2, 3}, []span{{0, 0, 1}, {3, 3, 2}}, []int64{0, 3}, nil},
-		"hole inside":         {[]int64{0, 3}, []span{{0, 3, 1}}, []int64{0, 3}, []acks.Run{{First: 1, Last: 2}}},
-		"marker at the end":   {[]int64{0}, []span{{0, 1, 1}}, []int64{0}, []acks.Run{{First: 1, Last: 1}}},
-		"marker first":        {[]int64{5}, []span{{4, 5, 1}}, []int64{5}, []acks.Run{{First: 4, Last: 4}}},
-		"no record at all":    {nil, []span{{4, 9, 1}}, nil, []acks.Run{{First: 4, Last: 9}}},
+		"hole inside":         {[]int64{0, 3}, []span{{0, 3, 1}}, []int64{0, 3}, []extent{{1, 2}}},
+		"marker at the end":   {[]int64{0}, []span{{0, 1, 1}}, []int64{0}, []extent{{1, 1}}},
+		"marker first":        {[]int64{5}, []span{{4, 5, 1}}, []int64{5}, []extent{{4, 4}}},
+		"no record at all":    {nil, []span{{4, 9, 1}}, nil, []extent{{4, 9}}},
 		"twice the same":      {[]int64{1, 1, 2}, []span{{1, 2, 1}}, []int64{1, 2}, nil},
-		"holes in two ranges": {[]int64{1, 6}, []span{{0, 1, 1}, {5, 6, 1}}, []int64{1, 6}, []acks.Run{{First: 0, Last: 0}, {First: 5, Last: 5}}},
+		"holes in two ranges": {[]int64{1, 6}, []span{{0, 1, 1}, {5, 6, 1}}, []int64{1, 6}, []extent{{0, 0}, {5, 5}}},
 	} {
 		ours, counts, holes := sift(records(c.records...), c.spans)
 		var offsets []int64

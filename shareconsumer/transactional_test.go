@@ -195,6 +195,7 @@ func TestAbortForgetsWhatWasStaged(t *testing.T) {
 // A held batch is renewed for far longer than its lock; once it is frozen it
 // is renewed no more.
 func TestHeldBatchIsRenewedUntilFrozen(t *testing.T) {
+	t.Parallel()
 	ctx := testkit.Deadline(t, 45*time.Second)
 	const lock = 2 * time.Second // a loaded machine must be able to renew in time
 	c, _, b := transactional(t, lock, 2)
