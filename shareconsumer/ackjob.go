@@ -240,7 +240,7 @@ func (p *piece) cause(tp acks.TopicIDPartition, f failure) error {
 		}
 	}
 	err := f.err
-	if e, ok := err.(*sharetxn.Error); ok { // told anew, with the partition
+	if e := (*sharetxn.Error)(nil); errors.As(err, &e) { // told anew, with the partition
 		err = e.Err
 	}
 	if !p.job.renew && codeOf(f.err) == kerr.InvalidRecordState.Code {

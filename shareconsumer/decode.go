@@ -93,6 +93,8 @@ const (
 	atLastDelta  = 23
 	atCount      = 57
 	controlBatch = 1 << 5
+	newestMagic  = 2
+	headerSize   = 61
 )
 
 var errTruncated = errors.New("record batch cut short")
@@ -112,6 +114,10 @@ func frameOf(raw []byte) []byte {
 // readFrame reads one batch completely or not at all, and tells which offsets
 // it covers, also where compaction took their records.
 func readFrame(topic string, partition int32, frame []byte) ([]*kgo.Record, extent, error) {
+	// kgo passes over what it does not know without a word.
+	if magic := frame[atMagic]; magic > newestMagic || (magic == newestMagic && len(frame) < headerSize) {
+		return nil, extent{}, fmt.Errorf("%w: magic %d, %d bytes", errTruncated, magic, len(frame))
+	}
 	part := kmsg.NewFetchResponseTopicPartition()
 	part.Partition, part.RecordBatches = partition, frame
 	part.HighWatermark, part.LastStableOffset, part.LogStartOffset = -1, -1, -1
