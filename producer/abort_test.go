@@ -425,3 +425,82 @@ func TestProduceConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// Records that are still under way when the transaction is aborted never reach
+// a later one: their kgo client is dropped.
+func TestAbortWithRecordsUnderWay(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx", CloseTimeout(100*time.Millisecond), KafkaOptions(kgo.MaxBufferedRecords(10)))
+	w.works(ctx, t, p, "before")
+	free := make(chan struct{})
+	var lost sync.Once
+	stuck := make(chan struct{})
+	tx, err := p.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := w.inject(keyProduce, 1<<30, func(broker.Request) broker.Action {
+		lost.Do(func() { close(stuck) })
+		return broker.Action{Wait: free}
+	})
+	for range 10 {
+		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("stuck")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-stuck
+	inits := w.Traffic(keyInit).Requests
+	if err := tx.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if f.fired.Load() == 0 {
+		t.Fatal("no record was under way")
+	}
+	w.SetIntercept(nil)
+	close(free)
+	w.works(ctx, t, p, "after")
+	if w.Traffic(keyInit).Requests == inits {
+		t.Error("the kgo client was not replaced")
+	}
+	w.works(ctx, t, p, "after that")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after", "after that")
+}
+
+// Abort does not wait for a Produce that waits for room in kgo's buffer.
+func TestAbortUnblocksProduce(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx", CloseTimeout(100*time.Millisecond), KafkaOptions(kgo.MaxBufferedRecords(1)))
+	free := make(chan struct{})
+	tx, err := p.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := w.inject(keyProduce, 1<<30, always(broker.Action{Wait: free}))
+	if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("first")}); err != nil {
+		t.Fatal(err)
+	}
+	blocked := make(chan error, 1)
+	go func() { blocked <- tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("second")}) }()
+	testkit.Eventually(ctx, t, "the second is let in", func() bool {
+		tx.mu.Lock()
+		defer tx.mu.Unlock()
+		return len(tx.calls) == 1 && f.fired.Load() > 0
+	})
+	select {
+	case err := <-blocked:
+		t.Fatalf("the second Produce did not wait: %v", err)
+	default:
+	}
+	if err := tx.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-blocked; !errors.Is(err, sharetxn.ErrTxnEnded) {
+		t.Errorf("the blocked Produce: %v", err)
+	}
+	w.SetIntercept(nil)
+	close(free)
+	w.works(ctx, t, p, "after")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "after")
+}

@@ -46,7 +46,8 @@ func StageTimeout(d time.Duration) Opt { return manager(txnmanager.StageTimeout(
 // answer, and each initialisation. Default 30 s.
 func ResolveTimeout(d time.Duration) Opt { return manager(txnmanager.ResolveTimeout(d)) }
 
-// CloseTimeout bounds Close. Default 5 s.
+// CloseTimeout bounds Close, and how long an abort waits for produce requests
+// under way. Default 5 s.
 func CloseTimeout(d time.Duration) Opt { return manager(txnmanager.CloseTimeout(d)) }
 
 // LockMargin is how long before the earliest acquisition lock ends a commit is

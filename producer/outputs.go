@@ -87,14 +87,14 @@ func (o *outputs) Open(ctx context.Context, fresh bool) (int64, int16, error) {
 	return id, epoch, err
 }
 
-// take gives the client to use, a new one if the present one is behind.
+// take gives the client to use, a new one if the present one is behind or gone.
 func (o *outputs) take(fresh bool) (*kgo.Client, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.closed:
 		return nil, sharetxn.ErrClosed
-	case !fresh || !o.used:
+	case o.client != nil && !(fresh && o.used):
 		o.used = true
 		return o.client, nil
 	}
@@ -102,14 +102,23 @@ func (o *outputs) take(fresh bool) (*kgo.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	old := o.client
-	o.wg.Add(1)
-	go func() { // kgo waits a little for its metrics
-		defer o.wg.Done()
-		old.Close()
-	}()
-	o.client = cl
+	if old := o.client; old != nil {
+		// It has nothing to send any more. kgo waits a little for its metrics.
+		o.wg.Go(old.Close)
+	}
+	o.client, o.used = cl, true
 	return cl, nil
+}
+
+// Drop implements txnmanager.Outputs.
+func (o *outputs) Drop() {
+	o.mu.Lock()
+	old := o.client
+	o.client = nil
+	o.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
 }
 
 func (o *outputs) present() *kgo.Client {
@@ -140,10 +149,8 @@ func (o *outputs) Follow(ctx context.Context, commit bool) (int64, int16, error)
 // Close implements txnmanager.Outputs.
 func (o *outputs) Close() {
 	o.mu.Lock()
-	if !o.closed && o.client != nil {
-		o.client.Close()
-	}
 	o.closed = true
 	o.mu.Unlock()
+	o.Drop()
 	o.wg.Wait()
 }

@@ -133,26 +133,20 @@ func (t *Transaction) allowed(ctx context.Context) error {
 	return nil
 }
 
-// discardWait bounds how long an abort waits for produce requests under way.
-// What arrives after it is refused by its epoch, or aborted with the rest.
-const discardWait = 5 * time.Second
-
-// discard takes back what kgo has not sent. Where that does not end in time the
-// client is left behind.
+// discard takes back what kgo has not sent, and waits for what it has. Where
+// that does not end in time the client is dropped, before the epoch moves: left
+// to itself it might ask for the new epoch and send what it still holds there,
+// into the next transaction. What was sent at the old epoch is refused, or
+// aborted with the rest.
 func (t *Transaction) discard(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, discardWait)
+	m := t.m
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.close)
 	defer cancel()
-	if err := t.m.cfg.outputs.Discard(ctx); err != nil {
-		t.m.log.Warn("records still under way at an abort; their kgo client will be replaced", "transactional_id", t.m.id, "err", err)
-		t.leaveOutputs()
+	if err := m.cfg.outputs.Discard(ctx); err != nil {
+		m.log.Warn("records still under way at an abort; their kgo client is dropped", "transactional_id", m.id, "err", err)
+		m.cfg.outputs.Drop()
+		t.dropped = true
 	}
-}
-
-// leaveOutputs makes the next transaction that produces use a fresh kgo client.
-func (t *Transaction) leaveOutputs() {
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	t.outputs, t.m.following.current = false, false
 }
 
 // settleNow asks the coordinator until there is a judgement. Nothing sent means
@@ -217,9 +211,9 @@ func (t *Transaction) conclude(op string, j judgement, err error) {
 	case next == evUnanswered:
 		m.pending = t
 		m.following.current = false
-	case next == evSettled && t.touched && t.outputs:
+	case next == evSettled && t.outputs && !t.dropped:
 		m.follow(t.ident, j.outcome == sharetxn.Committed)
-	case next != evSettled:
+	case next != evSettled || t.dropped:
 		m.following.current = false
 	}
 }

@@ -51,7 +51,8 @@ func StageTimeout(d time.Duration) Opt { return optFunc(func(c *config) { c.stag
 // initialisation. Default 30 s.
 func ResolveTimeout(d time.Duration) Opt { return optFunc(func(c *config) { c.resolve = d }) }
 
-// CloseTimeout bounds Close. Default 5 s.
+// CloseTimeout bounds Close, and how long an abort waits for produce requests
+// under way. Default 5 s.
 func CloseTimeout(d time.Duration) Opt { return optFunc(func(c *config) { c.close = d }) }
 
 // WithOutputs lets transactions produce. Without it they can only acknowledge.

@@ -18,6 +18,8 @@ type Outputs interface {
 	Flush(ctx context.Context) error
 	// Discard fails what is buffered and waits for what is under way.
 	Discard(ctx context.Context) error
+	// Drop makes the client send nothing more, ever; Open makes a new one.
+	Drop()
 	// Strayed tells whether the client took another producer epoch by itself
 	// since Open: its transaction is then aborted already.
 	Strayed() bool

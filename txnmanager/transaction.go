@@ -26,6 +26,7 @@ type Transaction struct {
 	ident    identity
 	touched  bool // something may have been sent at ident
 	outputs  bool // the kgo client is part of it
+	dropped  bool // that client is gone
 	deadline time.Time
 
 	staged stagedSet
