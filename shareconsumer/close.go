@@ -50,8 +50,8 @@ func (c *Consumer) Close() error {
 }
 
 // depart waits for the sessions to close, then leaves the group. A broker that
-// does not answer takes at most part of the time: leaving makes the brokers
-// release what a session that was not closed still holds.
+// does not answer takes at most part of the time, so that the group learns of
+// it at once; what that broker holds it releases when the connection ends.
 func (c *Consumer) depart(ctx context.Context) {
 	c.mu.Lock()
 	sessions := make([]*session, 0, len(c.sessions))

@@ -254,36 +254,40 @@ func ackAnswer(req *kmsg.ShareAcknowledgeRequest, code int16) *kmsg.ShareAcknowl
 	return resp
 }
 
-// The broker has dropped the session: what was acquired is refused, loudly,
-// and a new session goes on.
+// The broker does not know the session, or not its epoch: what was acquired is
+// refused, loudly, and comes again without waiting for the locks.
 func TestSessionIsGone(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	c := startCluster(t, time.Second)
-	c.feedTo(ctx, t, 2, 1)
-	m := c.consumer(t)
-	b := poll(ctx, t, m)
-	var refused atomic.Int32
-	c.SetIntercept(func(r broker.Request) broker.Action {
-		if r.Key != keyShareAck || !refused.CompareAndSwap(0, 1) {
-			return broker.Action{}
-		}
-		resp := r.Message().ResponseKind().(*kmsg.ShareAcknowledgeResponse)
-		resp.ErrorCode = kerr.ShareSessionNotFound.Code
-		return broker.Action{Answer: resp}
-	})
-	b.AcceptRest()
-	if err := b.CommitSync(ctx); refused.Load() != 1 || !errors.Is(err, kerr.ShareSessionNotFound) {
-		t.Fatalf("refused %d times, %v", refused.Load(), err)
+	for _, code := range []*kerr.Error{kerr.ShareSessionNotFound, kerr.InvalidShareSessionEpoch} {
+		t.Run(code.Message, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 20*time.Second)
+			c := startCluster(t, 25*time.Second)
+			c.feedTo(ctx, t, 2, 1)
+			m := c.consumer(t)
+			b := poll(ctx, t, m)
+			var refused atomic.Int32
+			c.SetIntercept(func(r broker.Request) broker.Action {
+				if r.Key != keyShareAck || !refused.CompareAndSwap(0, 1) {
+					return broker.Action{}
+				}
+				resp := r.Message().ResponseKind().(*kmsg.ShareAcknowledgeResponse)
+				resp.ErrorCode = code.Code
+				return broker.Action{Answer: resp}
+			})
+			b.AcceptRest()
+			if err := b.CommitSync(ctx); refused.Load() != 1 || !errors.Is(err, code) {
+				t.Fatalf("refused %d times, %v", refused.Load(), err)
+			}
+			again := gather(ctx, t, m, 2)
+			if again[0].DeliveryCount() != 2 {
+				t.Fatalf("delivery %d", again[0].DeliveryCount())
+			}
+			again[0].batch.AcceptRest()
+			if err := again[0].batch.CommitSync(ctx); err != nil {
+				t.Fatal(err)
+			}
+			c.waitDone(ctx, t, 2)
+		})
 	}
-	again := gather(ctx, t, m, 2)
-	if again[0].DeliveryCount() != 2 {
-		t.Fatalf("delivery %d", again[0].DeliveryCount())
-	}
-	again[0].batch.AcceptRest()
-	if err := again[0].batch.CommitSync(ctx); err != nil {
-		t.Fatal(err)
-	}
-	c.waitDone(ctx, t, 2)
 }
 
 // A broker goes away and comes back: its records are delivered again, those of

@@ -46,6 +46,23 @@ func TestHeartbeatTroubleThatPasses(t *testing.T) {
 	}
 }
 
+// A member that must start over gives its records back at once, also while
+// nobody polls: its sessions would hold them until the locks end.
+func TestFencedMemberGivesBack(t *testing.T) {
+	ctx := testkit.Deadline(t, 20*time.Second)
+	c := startCluster(t, 25*time.Second)
+	c.feed(ctx, t, 3)
+	gather(ctx, t, c.consumer(t), 3)
+	refused := c.refuseBeats(1, kerr.FencedMemberEpoch.Code)
+	testkit.Eventually(ctx, t, "all are available", func() bool {
+		_, av, _, _ := c.totals()
+		return av == 3
+	})
+	if refused.Load() != 1 {
+		t.Fatalf("refused %d times", refused.Load())
+	}
+}
+
 func TestTopicAuthorizationIsToldOnceAndWaitedOut(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	c := startCluster(t, 20*time.Second)

@@ -123,6 +123,29 @@ func TestFreezeGivesVerdicts(t *testing.T) {
 	})
 }
 
+// Nothing renews a frozen batch: if its lock has ended when the transaction
+// aborts, its records may be anybody's, and are not run again here.
+func TestAbortAfterTheLockEnded(t *testing.T) {
+	ctx := testkit.Deadline(t, 45*time.Second)
+	c, _, b := transactional(t, 500*time.Millisecond, 2)
+	h := b.Bind()
+	if err := h.Hold(); err != nil {
+		t.Fatal(err)
+	}
+	b.AcceptRest()
+	if _, err := h.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(ctx, t, "the locks ended", func() bool {
+		_, av, _, _ := c.totals()
+		return av == 2
+	})
+	h.Settle(settlement(sharetxn.Aborted, false))
+	if b.Len() != 0 {
+		t.Fatalf("%d records are open again", b.Len())
+	}
+}
+
 type misuses struct {
 	mu   sync.Mutex
 	seen []sharetxn.Misuse
