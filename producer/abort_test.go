@@ -187,6 +187,7 @@ func TestStrayedClient(t *testing.T) {
 	w := start(t, setup{})
 	p := w.producer(t, "tx")
 	w.works(ctx, t, p, "before")
+	moved := false
 	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
 		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
 			return err
@@ -194,10 +195,15 @@ func TestStrayedClient(t *testing.T) {
 		if err := p.out.Flush(ctx); err != nil {
 			return err
 		}
-		// As kgo does it: InitProducerId at the transaction's own epoch.
+		// What kgo does when it loses a partition's state: InitProducerId at the
+		// transaction's own epoch.
+		moved = w.initAgain(ctx, t, "tx")
 		p.out.inits.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
 		return nil
 	})
+	if !moved {
+		t.Fatal("the epoch did not move")
+	}
 	if out != sharetxn.Aborted || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
 		t.Fatalf("%v, %v", out, err)
 	}
@@ -450,12 +456,15 @@ func TestAbortWithRecordsUnderWay(t *testing.T) {
 		}
 	}
 	<-stuck
-	inits := w.Traffic(keyInit).Requests
+	inits, left := w.Traffic(keyInit).Requests, p.out.present()
 	if err := tx.Abort(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if f.fired.Load() == 0 {
 		t.Fatal("no record was under way")
+	}
+	if err := left.Ping(ctx); !errors.Is(err, kgo.ErrClientClosed) {
+		t.Errorf("the kgo client that holds them lives on: %v", err)
 	}
 	w.SetIntercept(nil)
 	close(free)
@@ -465,6 +474,35 @@ func TestAbortWithRecordsUnderWay(t *testing.T) {
 	}
 	w.works(ctx, t, p, "after that")
 	same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after", "after that")
+}
+
+// A producer that was fenced while it had no kgo client does not take the id
+// back with a new one.
+func TestFencedWithoutClient(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p, newer := w.producer(t, "tx", CloseTimeout(100*time.Millisecond)), w.producer(t, "tx")
+	tx, err := p.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := make(chan struct{})
+	f := w.inject(keyProduce, 1<<30, always(broker.Action{Wait: free}))
+	if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("stuck")}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(ctx, t, "the record is under way", func() bool { return f.fired.Load() > 0 })
+	if err := tx.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.SetIntercept(nil)
+	close(free)
+	w.works(ctx, t, newer, "newer")
+	if out, err := w.one(ctx, p, nil, "older"); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrFenced) {
+		t.Fatalf("%v, %v", out, err)
+	}
+	w.works(ctx, t, newer, "newer again")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "newer", "newer again")
 }
 
 // Abort does not wait for a Produce that waits for room in kgo's buffer.

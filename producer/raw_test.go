@@ -10,6 +10,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -158,4 +159,27 @@ func count(bs []*shareconsumer.Batch) (n int) {
 		n += len(b.Records())
 	}
 	return n
+}
+
+// initAgain asks for a producer epoch at the present one, as a client that lost
+// track does, and tells whether the coordinator's epoch moved.
+func (w *world) initAgain(ctx context.Context, t testing.TB, id string) bool {
+	t.Helper()
+	cl, err := w.cl.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	before := w.txn(id)
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &id, 15_000
+	req.ProducerID, req.ProducerEpoch = before.ProducerID, before.ProducerEpoch
+	testkit.Eventually(ctx, t, "InitProducerId is answered", func() bool {
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil || resp.ErrorCode != 0 && resp.ErrorCode != kerr.ConcurrentTransactions.Code {
+			t.Fatalf("InitProducerId: %v, code %d", err, resp.ErrorCode)
+		}
+		return resp.ErrorCode == 0
+	})
+	return w.txn(id).ProducerEpoch > before.ProducerEpoch
 }

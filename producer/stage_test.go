@@ -205,6 +205,41 @@ func TestStageNeverAnswered(t *testing.T) {
 	}
 }
 
+// A refusal after an attempt without an answer denies nothing of that attempt:
+// its records may be staged and are the broker's.
+func TestRefusedAfterLostAnswer(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	w.feed(ctx, t, 3)
+	c, p := w.consumer(t, "g"), w.producer(t, "tx")
+	if err := p.InitTransactions(ctx); err != nil {
+		t.Fatal(err)
+	}
+	bs := gather(ctx, t, c, 3)
+	var nth atomic.Int64
+	f := w.injectStage(2, func(r broker.Request) broker.Action {
+		if nth.Add(1) == 1 {
+			return broker.Action{LoseAnswer: true}
+		}
+		return broker.Action{Answer: stageAnswer(r, kerr.UnknownMemberID.Code)}
+	})
+	out, err := w.one(ctx, p, bs, "first")
+	f.mustHaveFired(t, 2)
+	if out != sharetxn.Aborted || !errors.Is(err, kerr.UnknownMemberID) {
+		t.Fatalf("%v, %v", out, err)
+	}
+	rest := remaining(bs)
+	if count(rest) != 2 {
+		t.Fatalf("%d records are still held, want the 2 whose leaders were not asked", count(rest))
+	}
+	rest = append(rest, gather(ctx, t, c, 1)...)
+	if out, err := w.one(ctx, p, rest, "second"); out != sharetxn.Committed || err != nil {
+		t.Fatalf("the transaction after it: %v, %v", out, err)
+	}
+	w.waitDone(ctx, t, "g", 3)
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "second")
+}
+
 // A share partition whose leader moved between fetch and staging: the old leader
 // refuses, the new one is asked once, no longer knows the member's records, and
 // the transaction aborts.

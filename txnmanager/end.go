@@ -187,11 +187,6 @@ func (t *Transaction) conclude(op string, j judgement, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	next := j.next
-	if t.outputs && j.outcome == sharetxn.Aborted && m.cfg.outputs.Strayed() {
-		// A newer epoch is our own kgo client's, and what it has begun there
-		// nobody will ever commit.
-		m.ident, next = unknownIdentity, evSettledLost
-	}
 	switch {
 	case m.fatal != nil: // learnt while nothing was sent
 		next = evFenced

@@ -18,6 +18,8 @@ func (m *TransactionManager) resolve(ctx context.Context, t *Transaction) (judge
 	for {
 		j, err := m.endTxn(ctx, t)
 		switch {
+		case j.final && t.strayed(j):
+			return judgement{final: true, outcome: sharetxn.Aborted, next: evSettledLost}, nil
 		case j.final:
 			return j, err
 		case j.abort: // the answer was definite and says why it is no commit
@@ -29,6 +31,20 @@ func (m *TransactionManager) resolve(ctx context.Context, t *Transaction) (judge
 			return t.unanswered(), errors.Join(fmt.Errorf("no definite answer to EndTxn: %w", ended), err)
 		}
 	}
+}
+
+// strayed tells whether a transaction that is aborted lost its epoch to our own
+// kgo client. That is no fence, and what the client has begun at its epoch
+// nobody will ever commit; but the epoch to go on with must be asked for.
+func (t *Transaction) strayed(j judgement) bool {
+	m := t.m
+	if !t.outputs || j.outcome != sharetxn.Aborted || !m.cfg.outputs.Strayed() {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ident = unknownIdentity
+	return true
 }
 
 // because keeps the first reason why the transaction is not committed.
