@@ -16,6 +16,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // A newer producer of the id takes over at different moments: the older one
@@ -540,5 +541,47 @@ func TestAbortUnblocksProduce(t *testing.T) {
 	w.SetIntercept(nil)
 	close(free)
 	w.works(ctx, t, p, "after")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "after")
+}
+
+// A kgo client that gets no producer id makes the transaction an abort; where
+// its request may have moved the epoch, a new one is asked for before the next
+// transaction, whatever that consists of.
+func TestOpenFails(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	w.feed(ctx, t, 3)
+	c, p := w.consumer(t, "g"), w.producer(t, "tx")
+	if err := p.InitTransactions(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var nth atomic.Int64
+	w.SetIntercept(func(r broker.Request) broker.Action {
+		if r.Key != keyInit || nth.Add(1) != 2 { // the first is the manager's own
+			return broker.Action{}
+		}
+		resp := r.Message().ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+		return broker.Action{Answer: resp}
+	})
+	out, err := w.one(ctx, p, nil, "never")
+	if out != sharetxn.Aborted || !errors.Is(err, kerr.TransactionalIDAuthorizationFailed) || !sharetxn.IsFatal(err) {
+		t.Fatalf("%v, %v", out, err)
+	}
+	if nth.Load() != 2 {
+		t.Fatalf("%d InitProducerId", nth.Load())
+	}
+	bs := gather(ctx, t, c, 3)
+	out, err = p.InTransaction(ctx, join(bs), func(context.Context, *Txn) error {
+		for _, b := range bs {
+			b.AcceptRest()
+		}
+		return nil
+	})
+	if out != sharetxn.Committed || err != nil {
+		t.Fatalf("acks only after it: %v, %v", out, err)
+	}
+	w.works(ctx, t, p, "after")
+	w.waitDone(ctx, t, "g", 3)
 	same(t, "visible outputs", w.visible(ctx, t, "out"), "after")
 }
