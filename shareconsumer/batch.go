@@ -238,8 +238,13 @@ func (b *Batch) CommitSync(ctx context.Context) error {
 // where none is wanted. Results go to OnAcknowledged. Errors as for CommitSync
 // as far as they are known before sending.
 func (b *Batch) CommitAsync() error {
-	_, err := b.commit("CommitAsync", false)
-	return err
+	job, err := b.commit("CommitAsync", false)
+	if err != nil || job == nil {
+		return err
+	}
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	return errors.Join(job.errs...) // what was lost before it could be sent
 }
 
 func (b *Batch) commit(op string, urgent bool) (*ackJob, error) {

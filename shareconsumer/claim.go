@@ -107,7 +107,8 @@ func (b *Batch) unclaim() {
 	b.release()
 }
 
-// claimable: held by this member, not lost, and in no transaction; c.mu is held.
+// claimable: polled and held by this member, not lost, and in no transaction;
+// c.mu is held.
 func (r *Record) claimable() bool {
-	return !r.gone && r.lost == nil && r.batch.state == open && !r.batch.closed
+	return !r.gone && r.lost == nil && r.batch != nil && r.batch.state == open && !r.batch.closed
 }

@@ -2,6 +2,7 @@ package shareconsumer
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -58,6 +59,9 @@ type exchange struct {
 	renew    bool
 	halves   int // that may still be sent
 	failures map[partKey][]failure
+	// anew is what the same answer acquired for this member. An acknowledgement
+	// names no delivery: sent again, an old one would hit the new.
+	anew map[partKey][]span
 }
 
 func (s *session) exchange(renew bool) *exchange {
@@ -70,8 +74,41 @@ func (x *exchange) judge(ctx context.Context, all *acks.Set, codes map[partKey]i
 		if !answered {
 			code = kerr.InvalidRecordState.Code // as Java reads a partition that is missing
 		}
-		x.one(ctx, tp, runsOf(bs), code, 0)
+		runs := runsOf(bs)
+		if code != 0 {
+			var again []acks.Run
+			if runs, again = apart(runs, x.anew[keyOf(tp)]); len(again) > 0 {
+				x.fail(tp, again, &sharetxn.Error{Op: opOf(x.renew), Class: sharetxn.ClassAbortable, Group: x.s.c.group, Topic: tp.Topic, Partition: tp.Partition, Err: fmt.Errorf("%w: %w", sharetxn.ErrStale, errAgain)})
+			}
+			if len(runs) == 0 {
+				continue
+			}
+		}
+		x.one(ctx, tp, runs, code, 0)
 	}
+}
+
+// apart parts runs into what lies outside of spans and what lies inside; both
+// ascend and are disjoint.
+func apart(runs []acks.Run, spans []span) (outside, inside []acks.Run) {
+	for _, r := range runs {
+		at := r.First
+		for _, s := range spans {
+			first, last := max(s.first, at), min(s.last, r.Last)
+			if first > last {
+				continue
+			}
+			if first > at {
+				outside = append(outside, acks.Run{First: at, Last: first - 1, Type: r.Type})
+			}
+			inside = append(inside, acks.Run{First: first, Last: last, Type: r.Type})
+			at = last + 1
+		}
+		if at <= r.Last {
+			outside = append(outside, acks.Run{First: at, Last: r.Last, Type: r.Type})
+		}
+	}
+	return outside, inside
 }
 
 // one deals with one partition's answer to runs.

@@ -170,6 +170,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 	}
 	c.mu.Unlock()
 	codes := make(map[partKey]int16)
+	anew := make(map[partKey][]span)
 	failed := error(nil)
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
@@ -178,6 +179,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			codes[k] = p.AcknowledgeErrorCode
 			switch {
 			case p.ErrorCode == 0:
+				anew[k] = sanitise(p.AcquiredRecords)
 				s.acquired(k, p, sent, lock)
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
@@ -191,6 +193,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 		}
 	}
 	x := s.exchange(false)
+	x.anew = anew
 	x.judge(ctx, all, codes)
 	for _, p := range riders {
 		p.answered(x.failures)

@@ -180,6 +180,8 @@ func (s *session) forgetSession() {
 	clear(s.inside)
 }
 
+var errRestarted = errors.New("the share session was begun anew")
+
 // startOver ends the session if it is to be begun anew.
 func (s *session) startOver(ctx context.Context) {
 	c := s.c
@@ -188,6 +190,9 @@ func (s *session) startOver(ctx context.Context) {
 	s.restart = false
 	if restart {
 		s.forgetSession()
+		// Also what an answer brought after the member was fenced: ending the
+		// session gives it to others.
+		c.lose(errRestarted, func(r *Record) bool { return r.node == s.node })
 	}
 	c.mu.Unlock()
 	if !restart {
