@@ -196,12 +196,10 @@ func (e *Error) Error() string {
 			fmt.Fprintf(&b, " %s", ke.Message)
 		}
 	}
-	if e.Err != nil {
-		if ke, ok := e.Err.(*kerr.Error); !ok || !e.FromBroker {
-			_ = ke
-			b.WriteString(": ")
-			b.WriteString(strings.TrimPrefix(e.Err.Error(), "sharetxn: "))
-		}
+	_, bare := e.Err.(*kerr.Error) // told by the code already
+	if e.Err != nil && !(bare && e.FromBroker) {
+		b.WriteString(": ")
+		b.WriteString(strings.TrimPrefix(e.Err.Error(), "sharetxn: "))
 	}
 	return b.String()
 }

@@ -201,9 +201,8 @@ func fill(holes, known []extent) (runs []acks.Run, unread []extent) {
 	return runs, unread
 }
 
-// acquired takes over what a partition gave.
-func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, sent time.Time, lock time.Duration) {
-	spans := sanitise(p.AcquiredRecords)
+// acquired takes over what a partition gave: the records in spans.
+func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, spans []span, sent time.Time, lock time.Duration) {
 	if len(spans) == 0 {
 		return
 	}

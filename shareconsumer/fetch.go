@@ -180,7 +180,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			switch {
 			case p.ErrorCode == 0:
 				anew[k] = sanitise(p.AcquiredRecords)
-				s.acquired(k, p, sent, lock)
+				s.acquired(k, p, anew[k], sent, lock)
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
 				failed = kerr.ErrorForCode(p.ErrorCode)

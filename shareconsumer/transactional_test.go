@@ -32,13 +32,20 @@ func transactional(t *testing.T, lock time.Duration, n int, hooks ...sharetxn.Ho
 	return c, m, b
 }
 
-func TestHeldBatchRefusesEverythingElse(t *testing.T) {
-	ctx := testkit.Deadline(t, 45*time.Second)
-	_, _, b := transactional(t, 20*time.Second, 2)
+// hold takes the batch as a transaction does at Begin.
+func hold(t *testing.T, b *Batch) bind.Handle {
+	t.Helper()
 	h := b.Bind()
 	if err := h.Hold(); err != nil {
 		t.Fatal(err)
 	}
+	return h
+}
+
+func TestHeldBatchRefusesEverythingElse(t *testing.T) {
+	ctx := testkit.Deadline(t, 45*time.Second)
+	_, _, b := transactional(t, 20*time.Second, 2)
+	h := hold(t, b)
 	rs := b.Records()
 	rs[0].Release()
 	rs[1].Release()
@@ -128,10 +135,7 @@ func TestFreezeGivesVerdicts(t *testing.T) {
 func TestAbortAfterTheLockEnded(t *testing.T) {
 	ctx := testkit.Deadline(t, 45*time.Second)
 	c, _, b := transactional(t, 500*time.Millisecond, 2)
-	h := b.Bind()
-	if err := h.Hold(); err != nil {
-		t.Fatal(err)
-	}
+	h := hold(t, b)
 	b.AcceptRest()
 	if _, err := h.Freeze(ctx); err != nil {
 		t.Fatal(err)
@@ -161,10 +165,7 @@ func TestLateVerdictMakesItAbort(t *testing.T) {
 	ctx := testkit.Deadline(t, 45*time.Second)
 	told := &misuses{}
 	_, _, b := transactional(t, 20*time.Second, 2, told)
-	h := b.Bind()
-	if err := h.Hold(); err != nil {
-		t.Fatal(err)
-	}
+	h := hold(t, b)
 	b.AcceptRest()
 	f, err := h.Freeze(ctx)
 	if err != nil || f.Records != 2 || h.Check() != nil {
@@ -186,10 +187,7 @@ func TestLateVerdictMakesItAbort(t *testing.T) {
 func TestAbortForgetsWhatWasStaged(t *testing.T) {
 	ctx := testkit.Deadline(t, 45*time.Second)
 	c, m, b := transactional(t, 20*time.Second, 3)
-	h := b.Bind()
-	if err := h.Hold(); err != nil {
-		t.Fatal(err)
-	}
+	h := hold(t, b)
 	b.AcceptRest()
 	b.Records()[0].Release() // never staged, whatever the partition
 	if _, err := h.Freeze(ctx); err != nil {
@@ -222,10 +220,7 @@ func TestHeldBatchIsRenewedUntilFrozen(t *testing.T) {
 	ctx := testkit.Deadline(t, 45*time.Second)
 	const lock = 2 * time.Second // a loaded machine must be able to renew in time
 	c, _, b := transactional(t, lock, 2)
-	h := b.Bind()
-	if err := h.Hold(); err != nil {
-		t.Fatal(err)
-	}
+	h := hold(t, b)
 	first := b.Deadline()
 	testkit.Eventually(ctx, t, "the deadline moved by a lock and a half", func() bool { return b.Deadline().Sub(first) > lock+lock/2 })
 	if done, _, ac, _ := c.totals(); done != 0 || ac != 2 {
@@ -250,10 +245,7 @@ func TestHeldBatchIsRenewedUntilFrozen(t *testing.T) {
 func TestLostRecordIsNotFrozen(t *testing.T) {
 	ctx := testkit.Deadline(t, 45*time.Second)
 	c, m, b := transactional(t, 20*time.Second, 2)
-	h := b.Bind()
-	if err := h.Hold(); err != nil {
-		t.Fatal(err)
-	}
+	h := hold(t, b)
 	b.AcceptRest()
 	if code := rawLeave(ctx, t, c, m.ShareGroupMetadata().MemberID()); code != 0 {
 		t.Fatalf("leave answered %d", code)
@@ -275,10 +267,7 @@ func TestLostRecordIsNotFrozen(t *testing.T) {
 func TestCloseWhileHeld(t *testing.T) {
 	ctx := testkit.Deadline(t, 45*time.Second)
 	c, m, b := transactional(t, 20*time.Second, 2)
-	h := b.Bind()
-	if err := h.Hold(); err != nil {
-		t.Fatal(err)
-	}
+	h := hold(t, b)
 	b.AcceptRest()
 	b.Close() // the batch's: no effect while held
 	if _, av, ac, _ := c.totals(); av != 0 || ac != 2 {

@@ -37,17 +37,22 @@ const (
 
 func isGroup(t kmsg.ConfigResourceType) bool { return t == kmsg.ConfigResourceTypeGroupConfig }
 
-func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
-	var groups []kmsg.DescribeConfigsRequestResource
-	rest := *req
-	rest.Resources = nil
-	for _, r := range req.Resources {
-		if isGroup(r.ResourceType) {
-			groups = append(groups, r)
+// part tells what is answered here from what kfake answers.
+func part[R any](all []R, ours func(R) bool) (here, kfake []R) {
+	for _, r := range all {
+		if ours(r) {
+			here = append(here, r)
 		} else {
-			rest.Resources = append(rest.Resources, r)
+			kfake = append(kfake, r)
 		}
 	}
+	return here, kfake
+}
+
+func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
+	groups, others := part(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool { return isGroup(r.ResourceType) })
+	rest := *req
+	rest.Resources = others
 	if len(groups) == 0 {
 		return nil, errKfake
 	}
@@ -76,16 +81,9 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 }
 
 func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
-	var groups []kmsg.IncrementalAlterConfigsRequestResource
+	groups, others := part(req.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) bool { return isGroup(r.ResourceType) })
 	rest := *req
-	rest.Resources = nil
-	for _, r := range req.Resources {
-		if isGroup(r.ResourceType) {
-			groups = append(groups, r)
-		} else {
-			rest.Resources = append(rest.Resources, r)
-		}
-	}
+	rest.Resources = others
 	if len(groups) == 0 {
 		return nil, errKfake
 	}
