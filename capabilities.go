@@ -7,17 +7,31 @@ import (
 	"github.com/sharetxn/sharetxn/internal/wire"
 )
 
-// Profile is one way to speak TxnShareAcknowledge. The zero value means none.
-type Profile struct{ name string }
+// Profile is one way to speak TxnShareAcknowledge. The zero value chooses
+// ProfileAuto where a profile is asked for, and means none where one was found.
+type Profile struct{ wire wire.Profile }
 
-// ProfileDraft95 is the current draft of KIP-1289: key 95, share.version 3.
-var ProfileDraft95 = Profile{"draft95"}
+var (
+	// ProfileAuto is ProfileDraft95 where every broker proves it, otherwise
+	// none.
+	ProfileAuto = Profile{}
+	// ProfileDraft95 is the current draft of KIP-1289: key 95, share.version 3.
+	// Staged acknowledgements are durable; an abort makes the records available
+	// to any member.
+	ProfileDraft95 = Profile{wire.Draft95}
+	// ProfileKIP93 is the text of KIP-1289: key 93, share.version 2. Only ever by
+	// name, since stock brokers use both for something else. By its own words a
+	// record that is staged while its broker or leader is lost, or while its lock
+	// ends, can be delivered, and its outputs published, twice.
+	ProfileKIP93 = Profile{wire.KIP93}
+)
 
-func (p Profile) String() string {
-	if p.name == "" {
-		return "none"
-	}
-	return p.name
+// String is "draft95", "kip93", or "none" for the zero value.
+func (p Profile) String() string { return p.wire.String() }
+
+// WithProfile chooses how TxnShareAcknowledge is spoken. Default ProfileAuto.
+func WithProfile(p Profile) Opt {
+	return optFunc(func(c *config) { c.profile = p })
 }
 
 // Capabilities is a snapshot of what the brokers offer and have proven.
@@ -63,11 +77,9 @@ func capabilities(rep probe.Report) Capabilities {
 		ClusterID:          rep.ClusterID,
 		TransactionVersion: rep.TransactionVersion,
 		ShareVersion:       rep.ShareVersion,
-		WantKey:            wire.Draft95.Key(),
-		WantShareVersion:   wire.Draft95.ShareVersion(),
-	}
-	if rep.Staging == wire.Draft95 {
-		caps.Staging = ProfileDraft95
+		WantKey:            rep.Want.Key(),
+		WantShareVersion:   rep.Want.ShareVersion(),
+		Staging:            Profile{rep.Staging},
 	}
 	for _, r := range rep.Brokers {
 		caps.Brokers = append(caps.Brokers, BrokerCapabilities{NodeID: r.NodeID, Key: r.Key, MaxVer: r.MaxVer, Proven: r.Proven, Reason: r.Reason})

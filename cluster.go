@@ -38,7 +38,7 @@ func Connect(opts ...Opt) (*Cluster, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := &Cluster{core: core.New(core.Config{Kafka: cfg.kafka, Logger: cfg.logger, Hooks: cfg.hooks})}
+	c := &Cluster{core: core.New(core.Config{Kafka: cfg.kafka, Logger: cfg.logger, Hooks: cfg.hooks, Profile: cfg.profile.wire})}
 	return c, nil
 }
 

@@ -16,9 +16,10 @@ type optFunc func(*config)
 func (f optFunc) apply(c *config) { f(c) }
 
 type config struct {
-	kafka  []kgo.Opt
-	logger *slog.Logger
-	hooks  []any
+	kafka   []kgo.Opt
+	logger  *slog.Logger
+	hooks   []any
+	profile Profile
 }
 
 // Kafka passes kgo options to every kgo client that is made for this cluster:

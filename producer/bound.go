@@ -59,8 +59,8 @@ func (t *Txn) lateVerdicts() error {
 // settled tells the bound batches how the transaction ended, and whoever waits.
 func (t *Txn) settled(e txnmanager.Ended) {
 	for _, b := range t.held() {
-		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Staged: func(tp acks.TopicIDPartition) bool {
-			return e.Staged(b.member.GroupID(), b.member.MemberID(), tp)
+		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Freed: func(tp acks.TopicIDPartition) bool {
+			return e.Freed(b.member.GroupID(), b.member.MemberID(), tp)
 		}})
 	}
 	t.mu.Lock()

@@ -160,7 +160,7 @@ func (h handle) Settle(s bind.Settlement) {
 	case sharetxn.Committed:
 		b.committed()
 	case sharetxn.Aborted:
-		b.aborted(s.Staged)
+		b.aborted(s.Freed)
 	case sharetxn.Unknown: // nothing may happen to its records until it is known
 	}
 }
@@ -179,17 +179,17 @@ func (b *Batch) committed() {
 	b.settle()
 }
 
-// aborted: what may have been staged is the broker's to hand out again; the
+// aborted: what the abort may have freed is the broker's to hand out again; the
 // rest is still ours and open, without verdicts, since the next run decides
 // anew; but not where the lock has ended, since nothing renews a frozen batch.
-func (b *Batch) aborted(staged func(acks.TopicIDPartition) bool) {
+func (b *Batch) aborted(freed func(acks.TopicIDPartition) bool) {
 	frozenBefore := b.state == frozen
 	now := time.Now()
 	var gone []*Record
 	for _, r := range b.records {
 		switch {
 		case r.lost != nil, !now.Before(r.deadline),
-			frozenBefore && staged != nil && r.verdict.Transactional() && staged(r.tp()):
+			frozenBefore && freed != nil && r.verdict.Transactional() && freed(r.tp()):
 			gone = append(gone, r)
 		default:
 			r.verdict = acks.Gap

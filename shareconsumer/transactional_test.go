@@ -16,7 +16,7 @@ import (
 // These tests play the transaction's part; package producer has the real one.
 
 func settlement(o sharetxn.Outcome, staged bool) bind.Settlement {
-	return bind.Settlement{Outcome: uint8(o), Staged: func(acks.TopicIDPartition) bool { return staged }}
+	return bind.Settlement{Outcome: uint8(o), Freed: func(acks.TopicIDPartition) bool { return staged }}
 }
 
 func transactional(t *testing.T, lock time.Duration, n int, hooks ...sharetxn.Hook) (*cluster, *Consumer, *Batch) {

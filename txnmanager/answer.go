@@ -76,30 +76,30 @@ type partKey struct {
 
 func keyOf(tp acks.TopicIDPartition) partKey { return partKey{tp.TopicID, tp.Partition} }
 
-// stagedSet is which partitions a staging request named that may have staged
-// something: all that were sent, but those that were refused as a whole. It is
-// complete before anyone reads it.
-type stagedSet map[memberPart]struct{}
+// freedSet is which partitions' records an abort may make available to anyone:
+// all that were sent to brokers of such a profile, but those that were refused
+// as a whole. It is complete before anyone reads it.
+type freedSet map[memberPart]struct{}
 
 type memberPart struct {
 	group, member string
 	partKey
 }
 
-func (s stagedSet) mark(r *stageRequest) {
+func (s freedSet) mark(r *stageRequest) {
 	for _, p := range r.parts {
 		s[memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)}] = struct{}{}
 	}
 }
 
 // unmark undoes mark.
-func (s stagedSet) unmark(r *stageRequest) {
+func (s freedSet) unmark(r *stageRequest) {
 	for _, p := range r.parts {
 		delete(s, memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)})
 	}
 }
 
-func (s stagedSet) has(group, member string, tp acks.TopicIDPartition) bool {
+func (s freedSet) has(group, member string, tp acks.TopicIDPartition) bool {
 	_, ok := s[memberPart{group, member, keyOf(tp)}]
 	return ok
 }

@@ -86,7 +86,7 @@ func TestReadAnswer(t *testing.T) {
 
 func TestStagedSet(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
-	s := make(stagedSet)
+	s := make(freedSet)
 	s.mark(&stageRequest{member: member(t, "g", "m", 1), parts: []part{{tp(1, 0), nil}}})
 	for _, c := range []struct {
 		group, member string

@@ -39,7 +39,7 @@ func (t *Transaction) end(ctx context.Context, commit bool, within time.Duration
 // endInTurn is end after the step to Ending; the turn is held.
 func (t *Transaction) endInTurn(ctx context.Context, op string, commit bool, within time.Duration) (sharetxn.Outcome, error) {
 	m := t.m
-	t.staged = make(stagedSet)
+	t.freed = make(freedSet)
 	if commit {
 		t.because(t.beforeCommit(ctx))
 		t.q.commit = t.cause == nil
@@ -176,7 +176,7 @@ func (t *Transaction) finish(ctx context.Context, op string, j judgement) (share
 		Flush: t.spent.flush, Stage: t.spent.stage, End: t.spent.end, LockMargin: t.spent.lockMargin,
 	})
 	if t.start.Settled != nil {
-		t.start.Settled(Ended{Outcome: j.outcome, Staged: t.staged.has})
+		t.start.Settled(Ended{Outcome: j.outcome, Freed: t.freed.has})
 	}
 	return j.outcome, err
 }

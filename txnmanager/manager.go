@@ -277,9 +277,10 @@ type Acknowledged struct {
 // Ended is how a transaction ended.
 type Ended struct {
 	Outcome sharetxn.Outcome
-	// Staged tells whether a staging request that named the member's partition
-	// may have reached a broker.
-	Staged func(group, member string, tp acks.TopicIDPartition) bool
+	// Freed tells whether the transaction's abort may have made the member's
+	// records of the partition available to anyone: a staging request that named
+	// it may have reached a broker whose profile does so.
+	Freed func(group, member string, tp acks.TopicIDPartition) bool
 }
 
 // Begin opens a transaction. It settles the unknown outcome of the one before

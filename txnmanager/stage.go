@@ -220,7 +220,9 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	if ctx.Err() != nil { // too late to begin, though kgo would still write it
 		return nil, cause(ctx)
 	}
-	t.staged.mark(r)
+	if profile.AbortFrees() {
+		t.freed.mark(r)
+	}
 	began := time.Now()
 	kresp, err := m.client.Broker(int(r.node)).Request(ctx, r.build(profile, m.id, t.ident))
 	resp, ok := kresp.(*wire.Response)
@@ -230,7 +232,7 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	r.sent = r.sent || !unsent(err)
 	r.lost = r.lost || err != nil
 	if err == nil && !r.lost && refusedWhole(resp.ErrorCode) {
-		t.staged.unmark(r)
+		t.freed.unmark(r)
 	}
 	ranges, offsets := r.size()
 	m.onStage(ctx, sharetxn.Stage{

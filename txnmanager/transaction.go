@@ -29,10 +29,10 @@ type Transaction struct {
 	dropped  bool // that client is gone
 	deadline time.Time
 
-	staged stagedSet
-	q      question
-	cause  error // why it is not committed
-	spent  spent
+	freed freedSet
+	q     question
+	cause error // why it is not committed
+	spent spent
 }
 
 // spent is where the time of an end went, for hooks.

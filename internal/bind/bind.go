@@ -55,12 +55,12 @@ type Frozen struct {
 type Settlement struct {
 	// Outcome is a sharetxn.Outcome: 0 unknown, 1 aborted, 2 committed.
 	Outcome uint8
-	// Staged tells whether a staging request that named the partition may have
-	// reached a broker. Where true, an abort leaves its records to the broker
-	// (profile Draft95 makes them available to anyone): they are forgotten,
-	// never acknowledged and never released. Where false they are still held
-	// and open again. Nil means nothing was staged.
-	Staged func(acks.TopicIDPartition) bool
+	// Freed tells whether an abort may have made the partition's staged records
+	// available to anyone: a request that named it may have reached a broker of
+	// such a profile (Draft95). They are then forgotten, never acknowledged and
+	// never released. Where false they are still held and open again; of profile
+	// KIP93 also those that were staged. Nil means none.
+	Freed func(acks.TopicIDPartition) bool
 }
 
 // Owner is a consumer of this process; the cluster's registry finds it by

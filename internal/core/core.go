@@ -30,6 +30,8 @@ type Config struct {
 	Kafka  []kgo.Opt    // checked by the caller: no option that chooses a role
 	Logger *slog.Logger // never nil
 	Hooks  []any        // each implements a Hook* interface of root
+	// Profile is what brokers are asked to prove; None: Draft95.
+	Profile wire.Profile
 }
 
 // Cluster is safe for concurrent use.
@@ -48,7 +50,7 @@ type ownerKey struct{ group, member string }
 // New opens no connection.
 func New(cfg Config) *Cluster {
 	c := &Cluster{cfg: cfg, owners: make(map[ownerKey]bind.Owner)}
-	c.prover = probe.New(cfg.Logger)
+	c.prover = probe.New(cfg.Logger, cfg.Profile)
 	return c
 }
 

@@ -23,11 +23,13 @@ var layers = [][]string{
 	{"."},
 	{"shareconsumer", "txnmanager"},
 	{"producer"},
+	{"acknowledger", "processor"},
+	{"sharetxntest"},
 	{"cmd", "examples", "scripts", "integration", "bench"},
 }
 
 // beside are folders in no service's binary: what they may import ends below the
-// layer named, and only programs may import them.
+// layer named, and only programs and the test kit may import them.
 var beside = map[string]int{
 	"internal/broker":  2,
 	"internal/testkit": 0,
@@ -76,7 +78,7 @@ var importRules = []rule{
 func place(dir string) (folder string, sees, seen int, ok bool) {
 	for d := dir; ; d = path.Dir(d) {
 		if sees, ok := beside[d]; ok {
-			return d, sees, len(layers) - 2, true
+			return d, sees, len(layers) - 3, true
 		}
 		for i, folders := range layers {
 			if slices.Contains(folders, d) && (d != "." || dir == ".") {

@@ -24,8 +24,9 @@ import (
 // Report is what was found; Staging is None unless every broker proved it.
 type Report struct {
 	ClusterID          string
-	TransactionVersion int16 // lowest finalized level any broker reports; -1: none
-	ShareVersion       int16 // likewise
+	Want               wire.Profile // what was looked for
+	TransactionVersion int16        // lowest finalized level any broker reports; -1: none
+	ShareVersion       int16        // likewise
 	Staging            wire.Profile
 	Brokers            []Row // ascending by node
 }
@@ -46,23 +47,25 @@ type features struct{ share, transaction int16 }
 // ask Report for the whole picture.
 var ErrNotProven = errors.New("staging not proven")
 
-// want is the profile that is looked for by itself; KIP93 only by name.
-const want = wire.Draft95
-
 // Prover keeps the proofs of one cluster. It is a kgo hook: a broker that
 // disconnects loses its proof, so that one that comes back as another version
 // is asked again. Safe for concurrent use.
 type Prover struct {
-	log *slog.Logger
+	log  *slog.Logger
+	want wire.Profile
 
 	mu     sync.Mutex
 	proven map[int32]int // node -> disconnects seen when it was proven
 	gone   map[int32]int // node -> disconnects seen
 }
 
-// New makes a Prover without proofs.
-func New(log *slog.Logger) *Prover {
-	return &Prover{log: log, proven: make(map[int32]int), gone: make(map[int32]int)}
+// New makes a Prover without proofs. Looked for is want, or where that is None
+// Draft95: KIP93 is asked for only by name.
+func New(log *slog.Logger, want wire.Profile) *Prover {
+	if want == wire.None {
+		want = wire.Draft95
+	}
+	return &Prover{log: log, want: want, proven: make(map[int32]int), gone: make(map[int32]int)}
 }
 
 var _ kgo.HookBrokerDisconnect = (*Prover)(nil)
@@ -99,14 +102,14 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	rep := Report{TransactionVersion: -1, ShareVersion: -1, Staging: want}
+	rep := Report{Want: p.want, TransactionVersion: -1, ShareVersion: -1, Staging: p.want}
 	if meta.ClusterID != nil {
 		rep.ClusterID = *meta.ClusterID
 	}
 	gone := make(map[int32]int)
 	for _, b := range meta.Brokers {
 		_, gone[b.NodeID] = p.has(b.NodeID)
-		row, err := advertised(ctx, cl, b.NodeID)
+		row, err := p.advertised(ctx, cl, b.NodeID)
 		if err != nil {
 			return Report{}, err
 		}
@@ -130,7 +133,7 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 	if rep.Staging == wire.None {
 		for i := range rep.Brokers {
 			if rep.Brokers[i].Reason == "" {
-				rep.Brokers[i].Reason = fmt.Sprintf("advertises key %d; not asked, since another broker does not", want.Key())
+				rep.Brokers[i].Reason = fmt.Sprintf("advertises key %d; not asked, since another broker does not", p.want.Key())
 			}
 		}
 		return rep, nil
@@ -138,7 +141,7 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 	for i := range rep.Brokers {
 		r := &rep.Brokers[i]
 		if proven, _ := p.has(r.NodeID); !proven {
-			if err := handshake(ctx, cl, r.NodeID); err != nil {
+			if err := p.handshake(ctx, cl, r.NodeID); err != nil {
 				if ctx.Err() != nil {
 					return Report{}, err
 				}
@@ -156,21 +159,25 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 func (p *Prover) Prove(ctx context.Context, cl *kgo.Client, node int32) (wire.Profile, error) {
 	proven, gone := p.has(node)
 	if proven {
-		return want, nil
+		return p.want, nil
 	}
-	row, err := advertised(ctx, cl, node)
+	row, err := p.advertised(ctx, cl, node)
 	if err != nil {
 		return wire.None, err
 	}
 	if row.Reason != "" {
 		return wire.None, fmt.Errorf("%w: broker %d: %s", ErrNotProven, node, row.Reason)
 	}
-	if err := handshake(ctx, cl, node); err != nil {
+	if err := p.handshake(ctx, cl, node); err != nil {
 		return wire.None, fmt.Errorf("%w: broker %d: handshake: %w", ErrNotProven, node, err)
 	}
 	p.keep(node, gone)
-	return want, nil
+	return p.want, nil
 }
+
+// stockKey is an API that Kafka 4.4 has and no broker of the KIP's text: where it
+// is advertised, key 93 means StreamsGroupTopologyDescriptionUpdate.
+const stockKey = 94
 
 // askTimeout bounds one question to one broker where the caller's context does
 // not: a broker that accepts connections and says nothing must not hang a start.
@@ -183,7 +190,7 @@ func metadata(ctx context.Context, cl *kgo.Client) (*kmsg.MetadataResponse, erro
 }
 
 // advertised asks for ApiVersions and says what is missing of the profile.
-func advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
+func (p *Prover) advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req := kmsg.NewPtrApiVersionsRequest()
@@ -196,10 +203,14 @@ func advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return Row{}, fmt.Errorf("ApiVersions of broker %d: %w", node, err)
 	}
-	row := Row{NodeID: node, Key: want.Key(), MaxVer: -1, features: features{-1, -1}}
+	row := Row{NodeID: node, Key: p.want.Key(), MaxVer: -1, features: features{-1, -1}}
+	stock := false
 	for _, k := range resp.ApiKeys {
-		if k.ApiKey == want.Key() {
+		switch k.ApiKey {
+		case p.want.Key():
 			row.MaxVer = k.MaxVersion
+		case stockKey:
+			stock = true
 		}
 	}
 	for _, f := range resp.FinalizedFeatures {
@@ -212,9 +223,11 @@ func advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
 	}
 	switch {
 	case row.MaxVer < 0:
-		row.Reason = fmt.Sprintf("does not advertise key %d", want.Key())
-	case row.features.share < want.ShareVersion():
-		row.Reason = fmt.Sprintf("share.version %d, want %d", row.features.share, want.ShareVersion())
+		row.Reason = fmt.Sprintf("does not advertise key %d", p.want.Key())
+	case p.want == wire.KIP93 && stock:
+		row.Reason = fmt.Sprintf("advertises key %d, so its key %d is that of Kafka 4.4 and not TxnShareAcknowledge", stockKey, p.want.Key())
+	case row.features.share < p.want.ShareVersion():
+		row.Reason = fmt.Sprintf("share.version %d, want %d", row.features.share, p.want.ShareVersion())
 	case row.features.transaction < 2:
 		row.Reason = fmt.Sprintf("transaction.version %d, want 2", row.features.transaction)
 	}
@@ -225,10 +238,10 @@ func advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
 // id. A broker that speaks it answers in its exact form, whatever the code; one
 // that means something else by the key cuts the connection or answers
 // something that does not decode to the last byte.
-func handshake(ctx context.Context, cl *kgo.Client, node int32) error {
+func (p *Prover) handshake(ctx context.Context, cl *kgo.Client, node int32) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	kresp, err := cl.Broker(int(node)).Request(ctx, wire.NewHandshake(want))
+	kresp, err := cl.Broker(int(node)).Request(ctx, wire.NewHandshake(p.want))
 	if err != nil {
 		return err
 	}

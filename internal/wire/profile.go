@@ -33,6 +33,11 @@ func (p Profile) ShareVersion() int16 {
 	return -1
 }
 
+// AbortFrees tells what an abort does with staged records: true makes them
+// available to any member, false gives them back to the one that acquired them,
+// whose lock has run on (design 5).
+func (p Profile) AbortFrees() bool { return p != KIP93 }
+
 func (p Profile) String() string {
 	switch p {
 	case Draft95:
