@@ -33,8 +33,9 @@ type Config struct {
 	TLS     *tls.Config                                         // of the public side
 	Topics  map[string]int32                                    // name to partitions, leaders in turn from node 0
 
-	Stock44      bool    // look like stock Kafka 4.4: keys 93 and 94 of other meaning, share.version 2, no staging
-	LacksStaging []int32 // nodes that do not advertise staging
+	Profile      wire.Profile // how staging is spoken; default Draft95
+	Stock44      bool         // look like stock Kafka 4.4: keys 93 and 94 of other meaning, share.version 2, no staging
+	LacksStaging []int32      // nodes that do not advertise staging
 
 	GroupConfigs       map[string]map[string]string // per share group, Kafka's names
 	MinLockDuration    time.Duration                // lowest share.record.lock.duration.ms; default 1 s

@@ -82,7 +82,10 @@ type Config struct {
 	MaxSessions        int           // share sessions per broker; default 2000
 	MaxMembers         int           // of a group; default 200
 	GroupConfigs       map[string]map[string]string
-	Logger             *slog.Logger
+	// Observe is told of all that happens to records, in order, under the
+	// engine's lock: it must be quick and must not call back. Nil: nobody is.
+	Observe func(Event)
+	Logger  *slog.Logger
 }
 
 func (c Config) withDefaults() Config {

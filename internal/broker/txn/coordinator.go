@@ -49,6 +49,9 @@ type Config struct {
 	StateTopic string        // name under which staged acknowledgements are listed
 	Logger     *slog.Logger
 	Die        context.Context // ends with the cluster
+	// Observe is told of each decision, under the coordinator's lock: it must be
+	// quick and must not call back. Nil: nobody is.
+	Observe func(Event)
 }
 
 // Coordinator is safe for concurrent use.

@@ -1,0 +1,12 @@
+package txn
+
+// Event is a transaction's decision: told once when it is made, with Applied
+// false, and once when markers and acknowledgements have it, with Applied true.
+type Event struct {
+	TransactionalID string
+	Writer          Key // who wrote in the transaction
+	Commit          bool
+	ByProducer      bool // EndTxn; false: fenced or timed out
+	Applied         bool
+	Partitions      []Partition
+}
