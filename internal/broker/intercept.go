@@ -2,8 +2,10 @@ package broker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
+	"github.com/sharetxn/sharetxn/internal/broker/front"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -86,4 +88,27 @@ func (a Action) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// errLost cuts a connection on purpose.
+var errLost = errors.New("lost on purpose")
+
+// Serve implements front.Handler.
+func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) ([]byte, error) {
+	act := c.note(conn.Node, conn.ID, q)
+	if err := act.wait(ctx); err != nil {
+		return nil, err
+	}
+	if act.LoseRequest {
+		return nil, errLost
+	}
+	if act.Answer != nil {
+		act.Answer.SetVersion(q.Version)
+		return frame.AppendResponse(nil, q.CorrelationID, act.Answer), nil
+	}
+	out, err := c.handle(ctx, conn, q, act)
+	if err == nil && act.LoseAnswer {
+		err = errLost
+	}
+	return out, err
 }

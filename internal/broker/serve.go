@@ -41,29 +41,6 @@ const (
 	keyUnregister         = 94 // of stock Kafka 4.4
 )
 
-// errLost cuts a connection on purpose.
-var errLost = errors.New("lost on purpose")
-
-// Serve implements front.Handler.
-func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) ([]byte, error) {
-	act := c.note(conn.Node, conn.ID, q)
-	if err := act.wait(ctx); err != nil {
-		return nil, err
-	}
-	if act.LoseRequest {
-		return nil, errLost
-	}
-	if act.Answer != nil {
-		act.Answer.SetVersion(q.Version)
-		return frame.AppendResponse(nil, q.CorrelationID, act.Answer), nil
-	}
-	out, err := c.handle(ctx, conn, q, act)
-	if err == nil && act.LoseAnswer {
-		err = errLost
-	}
-	return out, err
-}
-
 // ConnClosed implements front.Handler.
 func (c *Cluster) ConnClosed(conn *front.Conn) {
 	if c.die.Err() == nil {
