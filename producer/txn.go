@@ -90,6 +90,15 @@ func (t *Txn) endedError(op string) error {
 // can commit, and after it did.
 func (t *Txn) Err() error { return t.tx.Err() }
 
+// Outcome is how the transaction has ended: Unknown while it has not, and while
+// nothing proves how; after an Unknown of Commit, what the Begin or
+// InitTransactions that settled it found.
+func (t *Txn) Outcome() sharetxn.Outcome {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.outcome
+}
+
 // Commit flushes, stages the acknowledgements and ends the transaction. The
 // error is nil if and only if the outcome is Committed. A failed delivery or
 // staging, an undecided record, a lock that has passed, or ctx ending make it
@@ -163,10 +172,7 @@ func (t *Txn) end(ctx context.Context, commit bool) (sharetxn.Outcome, error) {
 
 // result is how the transaction has ended.
 func (t *Txn) result() (sharetxn.Outcome, error) {
-	t.mu.Lock()
-	o := t.outcome
-	t.mu.Unlock()
-	return o, t.tx.Err()
+	return t.Outcome(), t.tx.Err()
 }
 
 // delivered is kgo's promise.

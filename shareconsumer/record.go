@@ -53,6 +53,16 @@ func (r *Record) AcquisitionDeadline() time.Time {
 	return r.deadline
 }
 
+// Held tells whether the record is still this member's: neither decided for
+// good nor lost, by a lock that ended as far as is known here, a fenced member
+// or a broken session. What it says may be old by the time it is read; only
+// what ends the batch proves it.
+func (r *Record) Held() bool {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return !r.gone && r.lost == nil && time.Now().Before(r.deadline)
+}
+
 // Accept decides that the record is processed. The last verdict before the
 // batch is bound counts. The verbs do no I/O and cannot fail; one that comes
 // too late is reported by whatever ends the batch.
