@@ -62,6 +62,7 @@ type Cluster struct {
 	ids     atomic.Uint64
 	fresh   atomic.Int64 // producer ids asked of kfake
 	offsets stagedOffsets
+	deeds   sync.WaitGroup // functions of Actions
 
 	die    context.Context
 	cancel context.CancelFunc
@@ -160,6 +161,7 @@ func (c *Cluster) Close() {
 	c.once.Do(func() {
 		c.cancel()
 		c.closeFronts()
+		c.deeds.Wait()
 		c.engine.Close()
 		c.txns.Close()
 		c.kf.Close()

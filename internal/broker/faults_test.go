@@ -130,6 +130,61 @@ func TestIntercept(t *testing.T) {
 			t.Fatal("the request of a client that left was handled")
 		}
 	})
+	t.Run("disconnect", func(t *testing.T) {
+		once(func(Request) Action { return Action{Disconnect: true} })
+		w := dial(ctx, t, c, 0)
+		req := initX("disconnected")
+		w.send(req)
+		wantCode(t, "answer", w.receive(req).(*kmsg.InitProducerIDResponse).ErrorCode, 0)
+		w.wantCut()
+		works(t)
+	})
+	t.Run("twice", func(t *testing.T) {
+		once(func(Request) Action { return Action{Twice: true} })
+		w := dial(ctx, t, c, 0)
+		req := initX("twice")
+		w.send(req)
+		if got := w.receive(req).(*kmsg.InitProducerIDResponse).ProducerEpoch; got != 0 || epoch("twice") != 1 {
+			t.Fatalf("answered epoch %d, real %d", got, epoch("twice"))
+		}
+		w.send(req) // one answer was sent, not two
+		if got := w.receive(req).(*kmsg.InitProducerIDResponse).ProducerEpoch; got != 2 {
+			t.Fatalf("answered epoch %d", got)
+		}
+		works(t)
+	})
+	t.Run("before and then", func(t *testing.T) {
+		var before, then int16
+		once(func(Request) Action {
+			return Action{Before: func() { before = epoch("observed") }, Then: func() { then = epoch("observed") }}
+		})
+		w := dial(ctx, t, c, 0)
+		req := initX("observed")
+		w.send(req)
+		w.receive(req)
+		if before != -1 || then != 0 {
+			t.Fatalf("epoch %d before, %d then", before, then)
+		}
+	})
+	t.Run("stop the node itself", func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			act   Action
+			epoch int16
+		}{
+			"stopped before": {Action{Before: func() { c.StopNode(0) }}, -1},
+			"stopped then":   {Action{Then: func() { c.StopNode(0) }}, 0},
+		} {
+			once(func(Request) Action { return tc.act })
+			w := dial(ctx, t, c, 0)
+			w.send(initX(name))
+			w.wantCut()
+			testkit.Eventually(ctx, t, "the node can be started", func() bool { return c.StartNode(0) == nil })
+			if got := epoch(name); got != tc.epoch {
+				t.Errorf("%s: epoch %d, want %d", name, got, tc.epoch)
+			}
+			works(t)
+		}
+	})
 	t.Run("staging is decoded", func(t *testing.T) {
 		got := make(chan kmsg.Request, 1)
 		c.SetIntercept(func(r Request) Action {

@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/front"
@@ -25,6 +27,9 @@ type Request struct {
 	staging wire.Profile
 }
 
+// Staging tells whether the request is TxnShareAcknowledge, whatever the key is.
+func (r Request) Staging() bool { return r.staging != wire.None && r.Key == r.staging.Key() }
+
 // Message decodes the request; nil where it cannot be.
 func (r Request) Message() kmsg.Request {
 	m, err := r.q.Message(r.staging)
@@ -34,13 +39,19 @@ func (r Request) Message() kmsg.Request {
 	return m
 }
 
-// Action is what becomes of a request; the zero Action lets it go on.
+// Action is what becomes of a request; the zero Action lets it go on. In order:
+// Before, Delay and Wait, what is done with it, Then, the answer.
 type Action struct {
+	Before      func()              // run when it has arrived, before anything is done with it
+	Delay       time.Duration       // handle it only after so long
 	Wait        <-chan struct{}     // handle it only when this is closed
 	LoseRequest bool                // cut the connection, unhandled
 	LoseAnswer  bool                // handle it, then cut the connection unanswered
+	Disconnect  bool                // handle it, answer, then cut the connection
+	Twice       bool                // handle it twice, one after the other; the client gets the first answer
 	Answer      kmsg.Response       // answer this, unhandled
 	After       func(kmsg.Response) // sees, and may change, the answer; not of what kfake answers
+	Then        func()              // run when it was handled, before it is answered
 }
 
 // SetIntercept replaces the Intercept; nil for none.
@@ -78,7 +89,78 @@ func (c *Cluster) note(node int32, conn uint64, q frame.Request) Action {
 	return fn(Request{Node: node, Conn: conn, Key: q.Key, Version: q.Version, Nth: t.Requests, q: q, staging: c.staging(node)})
 }
 
+// errLost cuts a connection on purpose.
+var errLost = errors.New("lost on purpose")
+
+// Serve implements front.Handler.
+func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) ([]byte, error) {
+	act := c.note(conn.Node, conn.ID, q)
+	if err := c.deed(ctx, act.Before); err != nil {
+		return nil, err
+	}
+	if err := act.wait(ctx); err != nil {
+		return nil, err
+	}
+	out, err := c.fate(ctx, conn, q, act)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.deed(ctx, act.Then); err != nil {
+		return nil, err
+	}
+	switch {
+	case act.LoseRequest, act.LoseAnswer:
+		return nil, errLost
+	case act.Disconnect:
+		return out, errLost
+	}
+	return out, nil
+}
+
+// fate does with the request what the Action says and gives the answer.
+func (c *Cluster) fate(ctx context.Context, conn *front.Conn, q frame.Request, act Action) ([]byte, error) {
+	switch {
+	case act.LoseRequest:
+		return nil, nil
+	case act.Answer != nil:
+		act.Answer.SetVersion(q.Version)
+		return frame.AppendResponse(nil, q.CorrelationID, act.Answer), nil
+	}
+	out, err := c.handle(ctx, conn, q, act)
+	if err == nil && act.Twice {
+		out = slices.Clone(out) // what kfake answered is valid until its next answer
+		_, err = c.handle(ctx, conn, q, Action{})
+	}
+	return out, err
+}
+
+// deed runs a function of an Action in a goroutine of its own: one that stops
+// this node waits for this connection to end, which ends the wait here. Close
+// waits for it.
+func (c *Cluster) deed(ctx context.Context, fn func()) error {
+	if fn == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	c.deeds.Go(func() { defer close(done); fn() })
+	select {
+	case <-done:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (a Action) wait(ctx context.Context) error {
+	if a.Delay > 0 {
+		late := time.NewTimer(a.Delay)
+		defer late.Stop()
+		select {
+		case <-late.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if a.Wait == nil {
 		return nil
 	}
@@ -88,27 +170,4 @@ func (a Action) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// errLost cuts a connection on purpose.
-var errLost = errors.New("lost on purpose")
-
-// Serve implements front.Handler.
-func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) ([]byte, error) {
-	act := c.note(conn.Node, conn.ID, q)
-	if err := act.wait(ctx); err != nil {
-		return nil, err
-	}
-	if act.LoseRequest {
-		return nil, errLost
-	}
-	if act.Answer != nil {
-		act.Answer.SetVersion(q.Version)
-		return frame.AppendResponse(nil, q.CorrelationID, act.Answer), nil
-	}
-	out, err := c.handle(ctx, conn, q, act)
-	if err == nil && act.LoseAnswer {
-		err = errLost
-	}
-	return out, err
 }

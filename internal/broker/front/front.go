@@ -18,7 +18,7 @@ import (
 // other; ctx ends when the connection or the broker goes.
 type Handler interface {
 	// Serve gives the frame to write back; nil for none. An error closes the
-	// connection without an answer.
+	// connection, after that frame if there is one.
 	Serve(ctx context.Context, c *Conn, q frame.Request) ([]byte, error)
 	// ConnClosed is called once for each connection, after its last request.
 	ConnClosed(c *Conn)
@@ -243,12 +243,13 @@ func (b *Broker) answer(ctx context.Context, c *Conn, raw []byte) bool {
 		return false
 	}
 	out, err := b.handler.Serve(ctx, c, q)
-	if err != nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return false
 	}
-	if out == nil {
-		return true
+	if out != nil {
+		if _, werr := c.client.Write(out); werr != nil {
+			return false
+		}
 	}
-	_, err = c.client.Write(out)
 	return err == nil
 }

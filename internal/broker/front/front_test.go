@@ -341,3 +341,24 @@ func TestPipe(t *testing.T) {
 		t.Errorf("%d bytes were left, %v", n, err)
 	}
 }
+
+// A frame that comes with an error is the connection's last answer.
+func TestAnswerThenClose(t *testing.T) {
+	ctx := testkit.Deadline(t, 20*time.Second)
+	h := new(handler)
+	h.serve = func(_ context.Context, c *Conn, q frame.Request) ([]byte, error) {
+		out, err := c.Forward(q.Raw, true)
+		return out, errors.Join(err, errors.New("the last one"))
+	}
+	b, _ := startFront(t, h)
+	c := connect(ctx, t, b)
+	sent := request(7)
+	if _, err := c.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c) // until it is closed
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("%d bytes of %d, %v", len(got), len(sent), err)
+	}
+	testkit.Eventually(ctx, t, "the connection is forgotten", func() bool { return h.closed.Load() == 1 })
+}
