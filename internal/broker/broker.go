@@ -38,6 +38,7 @@ type Config struct {
 	LacksStaging []int32      // nodes that do not advertise staging
 
 	GroupConfigs       map[string]map[string]string // per share group, Kafka's names
+	OffsetReset        string                       // share.auto.offset.reset of groups that set none; default latest
 	MinLockDuration    time.Duration                // lowest share.record.lock.duration.ms; default 1 s
 	AssignmentInterval time.Duration                // default none; Kafka 4.3: 1 s
 	HeartbeatInterval  time.Duration                // default 5 s
@@ -94,7 +95,7 @@ func Start(cfg Config) (*Cluster, error) {
 	c.die, c.cancel = context.WithCancel(context.Background())
 	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die})
 	c.engine = share.New(share.Config{
-		Log: logs{c}, Txns: c.txns, Staging: !cfg.Stock44, GroupConfigs: cfg.GroupConfigs,
+		Log: logs{c}, Txns: c.txns, Staging: !cfg.Stock44, OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
 		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, Logger: cfg.Logger,
 	})

@@ -44,7 +44,7 @@ type groupConfig struct {
 func (c Config) groupDefaults() groupConfig {
 	return groupConfig{
 		set:   map[string]string{},
-		reset: "latest", lock: 30 * time.Second, limit: 5, locks: 2000, renew: true,
+		reset: cmp.Or(c.OffsetReset, "latest"), lock: 30 * time.Second, limit: 5, locks: 2000, renew: true,
 		session: c.SessionTimeout, heartbeat: c.HeartbeatInterval, interval: c.AssignmentInterval,
 	}
 }

@@ -81,6 +81,7 @@ type Config struct {
 	MinLockDuration    time.Duration // lowest group config value; default 1 s
 	MaxSessions        int           // share sessions per broker; default 2000
 	MaxMembers         int           // of a group; default 200
+	OffsetReset        string        // share.auto.offset.reset of groups that set none; default latest, as Kafka
 	GroupConfigs       map[string]map[string]string
 	// Observe is told of all that happens to records, in order, under the
 	// engine's lock: it must be quick and must not call back. Nil: nobody is.
