@@ -1,5 +1,5 @@
 // Package broker is the embedded Kafka: one or more brokers in this process
-// that speak KIP-1289 (profile Draft95), or look like a stock Kafka 4.4. kfake
+// that speak KIP-1289 in either profile, or look like a stock Kafka 4.4. kfake
 // keeps logs, metadata, fetch, classic groups, SASL and ACLs; transactions
 // (package txn) and share groups (package share) are ours, in front of it.
 // For tests, the demo and `sharetxn broker`; no service links it.
@@ -91,11 +91,14 @@ func Start(cfg Config) (*Cluster, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Profile == wire.None {
+		cfg.Profile = wire.Draft95
+	}
 	c := &Cluster{cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)}}
 	c.die, c.cancel = context.WithCancel(context.Background())
 	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die})
 	c.engine = share.New(share.Config{
-		Log: logs{c}, Txns: c.txns, Staging: !cfg.Stock44, OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
+		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44, OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
 		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, Logger: cfg.Logger,
 	})
@@ -274,7 +277,7 @@ func (c *Cluster) staging(node int32) wire.Profile {
 			return wire.None
 		}
 	}
-	return wire.Draft95
+	return c.cfg.Profile
 }
 
 // hostPort splits a node's address.

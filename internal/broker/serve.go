@@ -37,7 +37,7 @@ const (
 	keyDescribeShareOffs  = 90
 	keyAlterShareOffs     = 91
 	keyDeleteShareOffs    = 92
-	keyStreamsTopology    = 93 // of stock Kafka 4.4; key of profile KIP93
+	keyStreamsTopology    = 93 // of stock Kafka 4.4; in profile KIP93 it means staging
 	keyUnregister         = 94 // of stock Kafka 4.4
 )
 
@@ -61,14 +61,14 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return c.apiVersions(conn, q)
 	case keyProduce:
 		return c.produce(ctx, conn, q, reply)
-	case keyStreamsTopology, keyUnregister:
-		return nil, fmt.Errorf("key %d is not handled here", q.Key)
 	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyCreateTopics:
 	default:
 		switch {
 		case staging != wire.None && q.Key == staging.Key():
+		case q.Key == keyStreamsTopology, q.Key == keyUnregister:
+			return nil, fmt.Errorf("key %d is not handled here", q.Key)
 		case q.Key < 0 || q.Key > kmsg.MaxKey:
 			return nil, fmt.Errorf("unknown key %d", q.Key) // as Kafka: no answer, the connection closes
 		default:
@@ -185,7 +185,7 @@ func (c *Cluster) offer(node int32, resp *kmsg.ApiVersionsResponse) {
 	add := func(key int16) {
 		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key})
 	}
-	level := wire.Draft95.ShareVersion()
+	level := c.cfg.Profile.ShareVersion()
 	if c.cfg.Stock44 {
 		level = 2 // dead-letter queues
 		add(keyStreamsTopology)

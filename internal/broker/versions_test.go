@@ -32,6 +32,8 @@ func TestApiVersions(t *testing.T) {
 		{"draft95", Config{}, 0, offer{95: {0, 0}}, []int16{93, 94}, 3},
 		{"draft95, the node that lacks it", Config{Brokers: 2, LacksStaging: []int32{1}}, 1, nil, []int16{93, 94, 95}, 3},
 		{"draft95, the other node", Config{Brokers: 2, LacksStaging: []int32{1}}, 0, offer{95: {0, 0}}, []int16{93, 94}, 3},
+		{"kip93", Config{Profile: wire.KIP93}, 0, offer{93: {0, 0}}, []int16{94, 95}, 2},
+		{"kip93, the node that lacks it", Config{Profile: wire.KIP93, Brokers: 2, LacksStaging: []int32{1}}, 1, nil, []int16{93, 94, 95}, 2},
 		{"stock 4.4", Config{Stock44: true}, 0, offer{93: {0, 0}, 94: {0, 0}}, []int16{95}, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -106,6 +108,8 @@ func TestStagingNotSpoken(t *testing.T) {
 		{Config{Stock44: true}, 0, wire.Draft95},
 		{Config{Stock44: true}, 0, wire.KIP93},
 		{Config{}, 0, wire.KIP93},
+		{Config{Profile: wire.KIP93}, 0, wire.Draft95},
+		{Config{Profile: wire.KIP93, Brokers: 2, LacksStaging: []int32{1}}, 1, wire.KIP93},
 		{Config{Brokers: 2, LacksStaging: []int32{1}}, 1, wire.Draft95},
 	} {
 		t.Run(fmt.Sprintf("stock=%v/%v", tc.cfg.Stock44, tc.profile), func(t *testing.T) {
@@ -130,11 +134,13 @@ func TestStagingNotSpoken(t *testing.T) {
 // A node that speaks it answers the handshake.
 func TestStagingSpoken(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
-	w := dial(ctx, t, start(t, Config{Brokers: 2, LacksStaging: []int32{1}}), 0)
-	req := handshake(wire.Draft95)
-	w.send(req)
-	if resp := w.receive(req).(*wire.Response); resp.ErrorCode != codeInvalidRequest || len(resp.Topics) > 0 {
-		t.Fatalf("answer %+v", resp)
+	for _, profile := range []wire.Profile{wire.Draft95, wire.KIP93} {
+		w := dial(ctx, t, start(t, Config{Profile: profile, Brokers: 2, LacksStaging: []int32{1}}), 0)
+		req := handshake(profile)
+		w.send(req)
+		if resp := w.receive(req).(*wire.Response); resp.ErrorCode != codeInvalidRequest || len(resp.Topics) > 0 {
+			t.Fatalf("%v: answer %+v", profile, resp)
+		}
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/sharetxn/sharetxn/acks"
 )
 
-// checkBatches is the protocol's check before any state is looked at: KIP-932,
-// ShareAcknowledge. renew tells whether RENEW is allowed in this request.
-func checkBatches(batches []acks.AcknowledgementBatch, renew bool) int16 {
+// checkForm is the protocol's check of a request's ranges (KIP-932,
+// ShareAcknowledge).
+func checkForm(batches []acks.AcknowledgementBatch) int16 {
 	last := int64(-1)
 	for i, b := range batches {
 		if b.FirstOffset < 0 || b.FirstOffset > b.LastOffset || (i > 0 && b.FirstOffset <= last) {
@@ -18,14 +18,22 @@ func checkBatches(batches []acks.AcknowledgementBatch, renew bool) int16 {
 		if n := int64(len(b.Types)); n == 0 || (n != 1 && n != b.Offsets()) {
 			return codeInvalidRequest
 		}
+		last = b.LastOffset
+	}
+	return codeNone
+}
+
+// checkBatches is what is checked before any state is looked at; renew tells
+// whether RENEW is allowed in this request.
+func checkBatches(batches []acks.AcknowledgementBatch, renew bool) int16 {
+	for _, b := range batches {
 		for _, t := range b.Types {
 			if !t.Known() || (t == acks.Renew && !renew) {
 				return codeInvalidRequest
 			}
 		}
-		last = b.LastOffset
 	}
-	return codeNone
+	return checkForm(batches)
 }
 
 // reachable judges where a batch lies: below the start it is done already and
@@ -94,13 +102,15 @@ func (p *partition) decide(e *entry, t acks.Type, rule ackRule) {
 		e.deadline = rule.deadline
 		return
 	}
-	p.written = true
-	switch t {
-	case acks.Release:
-		p.giveBack(e)
-	case acks.Accept:
-		e.end(Acknowledged)
-	case acks.Reject, acks.Gap:
-		e.end(Archived)
+	if t == acks.Release {
+		p.giveBack(e, Event{Kind: EventReleased, Type: t})
+		return
 	}
+	was, to := *e, Archived
+	if t == acks.Accept {
+		to = Acknowledged
+	}
+	e.end(to)
+	p.written = true
+	p.tell(Event{Kind: EventDecided, Type: t, To: to}, was)
 }

@@ -47,7 +47,7 @@ func TestAcknowledgeRules(t *testing.T) {
 		p, chunk := held()
 		mustAck(t, p, "a", batch(0, 4, acks.Accept), batch(10, 14, acks.Accept), batch(15, 24, acks.Release))
 		take(p, 5, chunk, exact, func(a *acquireAsk) { a.owner = "b" })
-		if code := p.stage("a", 7, 3, []acks.AcknowledgementBatch{batch(25, 29, acks.Accept)}); code != codeNone {
+		if code := p.staging("a", 7, 3, []acks.AcknowledgementBatch{batch(25, 29, acks.Accept)}); code != codeNone {
 			t.Fatal(code)
 		}
 		return p

@@ -234,6 +234,7 @@ func (p *partition) take(a acquireAsk, first, last, most, size int64, others boo
 		e := &p.entries[i]
 		e.state, e.owner, e.deadline = Acquired, a.owner, a.deadline
 		e.count++
+		p.tell(Event{Kind: EventAcquired, To: Acquired}, *e)
 		got = append(got, acquiredRange{e.first, e.last, e.count})
 		taken += n
 		if alone {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 )
 
 var lockEnd = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -23,7 +24,11 @@ func take(p *partition, max int64, c Chunk, change ...func(*acquireAsk)) acquire
 func exact(a *acquireAsk) { a.exact, a.batchSize = true, 0 }
 
 func loaded(start int64, limit int16, locks int64) *partition {
-	p := newPartition(start)
+	return loadedAs(wire.Draft95, start, limit, locks)
+}
+
+func loadedAs(profile wire.Profile, start int64, limit int16, locks int64) *partition {
+	p := newPartition(start, semanticsOf(profile))
 	p.setLimits(limits{delivery: limit, locks: locks})
 	return p
 }

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 )
 
 // check is what must hold of a share partition after every operation.
@@ -20,14 +22,15 @@ func check(p *partition) error {
 		if i > 0 && p.entries[i-1].joins(e) {
 			return fmt.Errorf("entries %d and %d are not told apart", i-1, i)
 		}
-		if (e.state == Acquired) != !e.deadline.IsZero() {
+		if locked := e.state == Acquired || (e.state == TxPending && p.sem.lockRuns); locked != !e.deadline.IsZero() {
 			return fmt.Errorf("entry %d: %v with lock until %v", i, e.state, e.deadline)
 		}
 		if (e.state == Acquired || e.state == TxPending) != (e.owner != "") {
 			return fmt.Errorf("entry %d: %v owned by %q", i, e.state, e.owner)
 		}
-		if (e.state == TxPending) != (e.target != Available) {
-			return fmt.Errorf("entry %d: %v aims at %v", i, e.state, e.target)
+		_, known := p.sem.target(e.verdict)
+		if some := e.producerID != 0 || e.producerEpoch != 0 || e.verdict != 0; (e.state == TxPending && !known) || (e.state != TxPending && some) {
+			return fmt.Errorf("entry %d: %v with %v staged by %d at %d", i, e.state, e.verdict, e.producerID, e.producerEpoch)
 		}
 		if e.state.terminal() {
 			done += e.offsets()
@@ -51,9 +54,9 @@ func TestCheckFinds(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	lock := time.Now()
 	fresh := func() *partition {
-		return &partition{start: 5, end: 20, entries: []entry{
+		return &partition{start: 5, end: 20, sem: semanticsOf(wire.Draft95), entries: []entry{
 			{first: 5, last: 9, state: Acquired, owner: "a", deadline: lock, count: 1},
-			{first: 10, last: 14, state: TxPending, owner: "a", target: Acknowledged, count: 1},
+			{first: 10, last: 14, state: TxPending, owner: "a", producerID: 7, verdict: acks.Accept, count: 1},
 			{first: 15, last: 19},
 		}}
 	}
@@ -74,7 +77,11 @@ func TestCheckFinds(t *testing.T) {
 		{"acquisition without lock", "with lock", func(p *partition) { p.entries[0].deadline = time.Time{} }},
 		{"owner of what is available", "owned by", func(p *partition) { p.entries[2].owner = "a" }},
 		{"acquired by nobody", "owned by", func(p *partition) { p.entries[0].owner = "" }},
-		{"staged for nothing", "aims at", func(p *partition) { p.entries[1].target = Available }},
+		{"lock that should have stopped", "with lock", func(p *partition) { p.entries[1].deadline = lock }},
+		{"lock that should run on", "with lock", func(p *partition) { p.sem = semanticsOf(wire.KIP93) }},
+		{"staged for nothing", "staged by", func(p *partition) { p.entries[1].verdict = acks.Release }},
+		{"staged by a producer and not staged", "staged by", func(p *partition) { p.entries[0].producerID = 7 }},
+		{"verdict of what is not staged", "staged by", func(p *partition) { p.entries[0].verdict = acks.Accept }},
 		{"end", "window at", func(p *partition) { p.end++ }},
 		{"start", "before what is done", func(p *partition) { p.entries[0] = entry{first: 5, last: 9, state: Archived} }},
 	} {

@@ -1,6 +1,5 @@
 // Package share is the embedded broker's share groups (KIP-932) with
-// transactional acknowledgement (KIP-1289, profile Draft95): membership,
-// sessions, share partitions, staging, offsets. It answers decoded requests and
+// transactional acknowledgement (KIP-1289, in both profiles): membership, sessions, share partitions, staging, offsets. It answers decoded requests and
 // knows topics only through Log, so it holds no socket and no kfake; its timers
 // are plain package time and therefore virtual inside testing/synctest.
 package share
@@ -9,6 +8,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/sharetxn/sharetxn/internal/wire"
 )
 
 // Topic is one incarnation of a topic.
@@ -72,7 +73,8 @@ type Conn struct {
 type Config struct {
 	Log     Log
 	Txns    Txns
-	Staging bool // finalized share.version is high enough for TxnShareAcknowledge
+	Profile wire.Profile // semantics of staging; None: Draft95
+	Staging bool         // staging works from the start: see Engine.SetStaging
 
 	StatePartitions    int32         // of __share_group_state; default 4
 	HeartbeatInterval  time.Duration // default 5 s
@@ -122,6 +124,7 @@ const (
 	codeNotCoordinator           int16 = 16
 	codeUnknownMemberID          int16 = 25
 	codeUnsupportedVersion       int16 = 35
+	codeOperationNotAttempted    int16 = 55
 	codeInvalidConfig            int16 = 40
 	codeInvalidRequest           int16 = 42
 	codeInvalidProducerEpoch     int16 = 47

@@ -16,8 +16,10 @@ import (
 // of Log or Txns.
 type Engine struct {
 	cfg Config
+	sem semantics
 
 	mu       sync.Mutex
+	staging  bool
 	groups   map[string]*group
 	parts    map[partKey]*partition
 	sessions map[sessionKey]*session
@@ -38,6 +40,8 @@ type partKey struct {
 func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg:      cfg.withDefaults(),
+		sem:      semanticsOf(cfg.Profile),
+		staging:  cfg.Staging,
 		groups:   make(map[string]*group),
 		parts:    make(map[partKey]*partition),
 		sessions: make(map[sessionKey]*session),
@@ -96,9 +100,8 @@ func (e *Engine) Appended() {
 	e.broadcast()
 }
 
-// LeaderChanged says that a partition has a new leader: what was acquired is
-// available again with the last persisted delivery count, what was staged
-// stays staged.
+// LeaderChanged says that a partition has a new leader, which knows only what
+// was persisted: partition.leaderMoved.
 func (e *Engine) LeaderChanged(topic [16]byte, part int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,17 +113,59 @@ func (e *Engine) LeaderChanged(topic [16]byte, part int32) {
 	e.broadcast()
 }
 
+// NodeDown says that a broker went down and its memory with it: its share
+// sessions are gone, and the partitions it leads are as a new leader would find
+// them. Requests under way may acquire and stage until their connections are
+// cut, so it is called before that, lest the connections' ends look like
+// members that left, and again after it.
+func (e *Engine) NodeDown(node int32) {
+	leads := e.leads(node)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.sessions, func(k sessionKey, _ *session) bool { return k.node == node })
+	for k, p := range e.parts {
+		if leads(topicPart{k.topic, k.part}) {
+			p.leaderMoved()
+		}
+	}
+	e.broadcast()
+}
+
+// SetStaging says whether the finalized features have staging. Turning it off is
+// refused, with false, while any record is staged (KIP-1289, Downgrade).
+func (e *Engine) SetStaging(on bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.parts {
+		if !on && p.pending() {
+			return false
+		}
+	}
+	e.staging = on
+	return true
+}
+
 // Outcome applies a transaction marker: whatever the producer staged below
 // markerEpoch is committed or given back. It returns how many offsets.
+//
+// Every share partition sees every marker, and who staged what tells which one
+// it is for. That is the KIP text's broadcast, read so that it works on more
+// than one broker: the text has it end at the broker that leads the state
+// partition, where in its example the share partition is led too; with another
+// leader the marker would never come. In the draft the state partition takes
+// the marker and the leader reads it back, which looks the same from outside.
 func (e *Engine) Outcome(producerID int64, markerEpoch int16, commit bool) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.decided[producerID] = max(markerEpoch, e.decided[producerID])
-	n := int64(0)
-	for _, p := range e.parts {
+	now, n, expired := time.Now(), int64(0), false
+	for k, p := range e.parts {
+		if e.sem.lockRuns { // a lock ends at its time, also where the timer is late
+			expired = e.partition(k).expire(now) || expired
+		}
 		n += p.outcome(producerID, markerEpoch, commit)
 	}
-	if n > 0 {
+	if n > 0 || expired {
 		e.broadcast()
 	}
 	return n
@@ -162,6 +207,18 @@ func (e *Engine) expireLocks() {
 	if !next.IsZero() {
 		e.arm(next)
 	}
+}
+
+// newPartition makes a share partition that tells the engine's observer.
+func (e *Engine) newPartition(k partKey, start int64) *partition {
+	p := newPartition(start, e.sem)
+	if e.cfg.Observe != nil {
+		p.observe = func(ev Event) {
+			ev.Group, ev.Topic, ev.Partition = k.group, k.topic, k.part
+			e.cfg.Observe(ev)
+		}
+	}
+	return p
 }
 
 // partition gives a loaded share partition with the group's present limits;
@@ -257,7 +314,7 @@ func (e *Engine) DeleteGroup(name string) int16 {
 // pending tells whether the group has staged records; e.mu is held.
 func (e *Engine) pending(group string) bool {
 	for k, p := range e.parts {
-		if k.group == group && slices.ContainsFunc(p.entries, func(x entry) bool { return x.state == TxPending }) {
+		if k.group == group && p.pending() {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ const (
 	EventExpired                     // the acquisition lock ended: To is the state now
 	EventReleased                    // given back by member or session: To is the state now
 	EventRolledBack                  // staged, and undone before the answer (profile KIP93)
+	EventForgotten                   // acquired no more, by nobody's act: a new leader does not know of it, or retention took it; To is the state now
 )
 
 // LostWhy is how a staged record was lost to its transaction (design 5).
@@ -34,11 +35,11 @@ type Event struct {
 	Partition   int32
 	First, Last int64
 	Member      string
-	Count       int16
+	Count       int16 // deliveries, as counted from here on: the next one is one more
 	// of staged ones
 	ProducerID    int64
 	ProducerEpoch int16
-	Type          acks.Type
+	Type          acks.Type // also what was acknowledged plainly
 	To            State
 	Why           LostWhy
 }

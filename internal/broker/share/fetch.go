@@ -321,7 +321,7 @@ func (e *Engine) load(ctx context.Context, k partKey, topic string) int16 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.parts[k] == nil {
-		e.parts[k] = newPartition(start)
+		e.parts[k] = e.newPartition(k, start)
 	}
 	return codeNone
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"pgregory.net/rapid"
 )
 
@@ -16,6 +17,7 @@ import (
 // itself, and no ranges. Which of the free offsets an acquisition takes is the
 // partition's choice; the model judges it.
 type model struct {
+	kip93      bool
 	start, end int64
 	at         map[int64]*cell // [start, end)
 	limit      int16
@@ -28,7 +30,7 @@ type cell struct {
 	deadline         time.Time
 	pid              int64
 	epoch            int16
-	target           State
+	verdict          acks.Type
 }
 
 func (m *model) giveBack(c *cell) {
@@ -99,15 +101,18 @@ func (m *model) acknowledge(owner string, bs []acks.AcknowledgementBatch, rule a
 }
 
 func (m *model) stage(owner string, pid int64, epoch int16, bs []acks.AcknowledgementBatch) int16 {
-	targets := map[acks.Type]State{acks.Accept: Acknowledged, acks.Reject: Archived, acks.Gap: Archived}
 	for _, b := range bs {
 		for _, t := range b.Types {
-			if targets[t] == 0 {
+			switch {
+			case t == acks.Accept, t == acks.Reject, t == acks.Gap && !m.kip93:
+			case m.kip93:
+				return codeInvalidRecordState
+			default:
 				return codeInvalidRequest
 			}
 		}
 		if code := m.apply([]acks.AcknowledgementBatch{b}, func(t acks.Type, c *cell) int16 {
-			again := c.state == TxPending && c.pid == pid && c.epoch == epoch && c.target == targets[t]
+			again := c.state == TxPending && c.pid == pid && c.epoch == epoch && c.verdict == t
 			if c.owner != owner || (c.state != Acquired && !again) {
 				return codeInvalidRecordState
 			}
@@ -117,7 +122,11 @@ func (m *model) stage(owner string, pid int64, epoch int16, bs []acks.Acknowledg
 		}
 	}
 	return m.apply(bs, func(acks.Type, *cell) int16 { return codeNone }, func(t acks.Type, c *cell) {
-		*c = cell{state: TxPending, count: c.count, persisted: c.count, owner: owner, pid: pid, epoch: epoch, target: targets[t]}
+		if m.kip93 {
+			c.state, c.pid, c.epoch, c.verdict = TxPending, pid, epoch, t
+			return
+		}
+		*c = cell{state: TxPending, count: c.count, persisted: c.count, owner: owner, pid: pid, epoch: epoch, verdict: t}
 	})
 }
 
@@ -128,8 +137,14 @@ func (m *model) outcome(pid int64, epoch int16, commit bool) (n int64) {
 		}
 		n++
 		next := Available
-		if commit {
-			next = c.target
+		switch {
+		case commit && c.verdict == acks.Accept:
+			next = Acknowledged
+		case commit:
+			next = Archived
+		case m.kip93:
+			c.state, c.pid, c.epoch, c.verdict = Acquired, 0, 0, 0
+			return
 		}
 		*c = cell{state: next, count: c.count, persisted: c.count}
 	})
@@ -139,7 +154,7 @@ func (m *model) outcome(pid int64, epoch int16, commit bool) (n int64) {
 
 func (m *model) end1(pick func(*cell) bool) {
 	m.each(func(_ int64, c *cell) {
-		if c.state == Acquired && pick(c) {
+		if pick(c) {
 			m.giveBack(c)
 		}
 	})
@@ -148,7 +163,7 @@ func (m *model) end1(pick func(*cell) bool) {
 
 func (m *model) leaderMoved() {
 	m.each(func(_ int64, c *cell) {
-		if c.state == Acquired {
+		if c.state == Acquired || (c.state == TxPending && m.kip93) {
 			*c = cell{count: c.persisted, persisted: c.persisted}
 		}
 	})
@@ -245,7 +260,7 @@ func (m *model) same(p *partition) error {
 	}
 	for _, e := range p.entries {
 		for o := e.first; o <= e.last; o++ {
-			got := cell{e.state, e.count, e.persisted, e.owner, e.deadline, e.producerID, e.producerEpoch, e.target}
+			got := cell{e.state, e.count, e.persisted, e.owner, e.deadline, e.producerID, e.producerEpoch, e.verdict}
 			if got != *m.at[o] {
 				return fmt.Errorf("offset %d is %+v, model %+v", o, got, *m.at[o])
 			}
@@ -285,15 +300,27 @@ func ownBatches(t *rapid.T, p *partition, owner string, types ...acks.Type) (out
 }
 
 // TestAgainstModel runs random operations against the naive model: same states,
-// start never back, counts one up per delivery, and a repeated request or
-// marker changes nothing.
+// start never back, counts one up per delivery, a repeated request or marker
+// changes nothing, a call undone leaves nothing, and the events tell the same.
 func TestAgainstModel(t *testing.T) {
 	testkit.Deadline(t, 60*time.Second)
+	for _, profile := range []wire.Profile{wire.Draft95, wire.KIP93} {
+		t.Run(profile.String(), func(t *testing.T) { againstModel(t, profile) })
+	}
+}
+
+func againstModel(t *testing.T, profile wire.Profile) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := int16(rapid.IntRange(2, 6).Draw(t, "limit"))
 		locks := int64(rapid.IntRange(5, 60).Draw(t, "locks"))
-		p := loaded(0, limit, locks)
-		m := &model{at: make(map[int64]*cell), limit: limit}
+		p := loadedAs(profile, 0, limit, locks)
+		m := &model{kip93: profile == wire.KIP93, at: make(map[int64]*cell), limit: limit}
+		told := make(follower)
+		p.observe = func(ev Event) {
+			if err := told.follow(ev); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var log []put
 		var logEnd, logStart int64
 		now := lockEnd
@@ -372,13 +399,20 @@ func TestAgainstModel(t *testing.T) {
 				if rapid.IntRange(0, 3).Draw(t, "own") > 0 {
 					bs = ownBatches(t, p, owner, acks.Accept, acks.Reject, acks.Gap)
 				}
-				got, want := p.stage(owner, pid, epochs[pid], bs), m.stage(owner, pid, epochs[pid], bs)
+				got, want := p.staging(owner, pid, epochs[pid], bs), m.stage(owner, pid, epochs[pid], bs)
 				if got != want {
 					t.Fatalf("stage %v: %d, model %d", bs, got, want)
 				}
 				before := dump(p)
-				if again := p.stage(owner, pid, epochs[pid], bs); again != got || dump(p) != before {
+				if again := p.staging(owner, pid, epochs[pid], bs); again != got || dump(p) != before {
 					t.Fatalf("the same stage again: %d after %d,\n%s\n%s", again, got, before, dump(p))
+				}
+			},
+			"stage, and undo": func(t *rapid.T) {
+				owner, pid, before := owners.Draw(t, "owner"), pids.Draw(t, "pid"), dump(p)
+				was, _ := p.stage(owner, pid, epochs[pid], ownBatches(t, p, owner, acks.Accept, acks.Reject))
+				if p.unstage(was); dump(p) != before {
+					t.Fatalf("undone, but changed\n%s to\n%s", before, dump(p))
 				}
 			},
 			"outcome": func(t *rapid.T) {
@@ -396,12 +430,14 @@ func TestAgainstModel(t *testing.T) {
 			"release": func(t *rapid.T) {
 				owner := owners.Draw(t, "owner")
 				p.release(owner)
-				m.end1(func(c *cell) bool { return c.owner == owner })
+				m.end1(func(c *cell) bool { return c.state == Acquired && c.owner == owner })
 			},
 			"time passes": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "s")) * time.Second)
 				p.expire(now)
-				m.end1(func(c *cell) bool { return !c.deadline.After(now) })
+				m.end1(func(c *cell) bool {
+					return (c.state == Acquired || (c.state == TxPending && m.kip93)) && !c.deadline.After(now)
+				})
 			},
 			"leader moves": func(t *rapid.T) {
 				p.leaderMoved()
@@ -417,6 +453,9 @@ func TestAgainstModel(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				if err := m.same(p); err != nil {
+					t.Fatalf("%v\n%s", err, dump(p))
+				}
+				if err := told.same(p); err != nil {
 					t.Fatalf("%v\n%s", err, dump(p))
 				}
 				if p.start < start {

@@ -136,7 +136,7 @@ func (e *Engine) setStart(k partKey, start int64) {
 	if start < 0 {
 		delete(e.parts, k)
 	} else {
-		p := newPartition(start)
+		p := e.newPartition(k, start)
 		p.written = true
 		e.parts[k] = p
 	}

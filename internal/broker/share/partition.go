@@ -15,6 +15,9 @@ type partition struct {
 
 	written bool // something was persisted: until then Kafka describes no start
 
+	sem     semantics   // of the profile
+	observe func(Event) // nil: nobody
+
 	limit    int16 // delivery count limit
 	maxLocks int64
 
@@ -28,7 +31,22 @@ type limits struct {
 	locks    int64
 }
 
-func newPartition(start int64) *partition { return &partition{start: start, end: start} }
+func newPartition(start int64, sem semantics) *partition {
+	return &partition{start: start, end: start, sem: sem}
+}
+
+// tell says what happened to a range; of is the entry as it was, or, where
+// something began, as it is.
+func (p *partition) tell(ev Event, of entry) {
+	if p.observe == nil {
+		return
+	}
+	ev.First, ev.Last, ev.Member, ev.Count = of.first, of.last, of.owner, of.count
+	if of.state == TxPending {
+		ev.ProducerID, ev.ProducerEpoch, ev.Type = of.producerID, of.producerEpoch, of.verdict
+	}
+	p.observe(ev)
+}
 
 func (p *partition) setLimits(l limits) { p.limit, p.maxLocks = l.delivery, l.locks }
 
@@ -101,22 +119,30 @@ func (p *partition) deliveryComplete() int64 {
 	return n
 }
 
-// giveBack makes an acquired entry available, or archives it at the limit.
-func (p *partition) giveBack(e *entry) {
+// pending tells whether anything is staged.
+func (p *partition) pending() bool {
+	return slices.ContainsFunc(p.entries, func(e entry) bool { return e.state == TxPending })
+}
+
+// giveBack makes an entry available, or archives it at the limit, and says what
+// did it.
+func (p *partition) giveBack(e *entry, why Event) {
+	was := *e
 	p.written = true
-	e.owner, e.deadline, e.persisted = "", time.Time{}, e.count
-	e.state = Available
+	*e = entry{first: e.first, last: e.last, state: Available, count: e.count, persisted: e.count}
 	if e.count >= p.limit {
 		e.state = Archived
 		p.archivedAtLimit += e.offsets()
 	}
+	why.To = e.state
+	p.tell(why, was)
 }
 
 // release gives back all that owner has acquired.
 func (p *partition) release(owner string) (changed bool) {
 	for i := range p.entries {
 		if e := &p.entries[i]; e.state == Acquired && e.owner == owner {
-			p.giveBack(e)
+			p.giveBack(e, Event{Kind: EventReleased})
 			changed = true
 		}
 	}
@@ -126,13 +152,20 @@ func (p *partition) release(owner string) (changed bool) {
 	return changed
 }
 
-// expire gives back what was locked until now or earlier.
+// expire gives back what was locked until now or earlier. A staged record whose
+// lock ends is lost to its transaction: a later marker finds nothing of it.
 func (p *partition) expire(now time.Time) (changed bool) {
 	for i := range p.entries {
-		if e := &p.entries[i]; e.state == Acquired && !e.deadline.After(now) {
-			p.giveBack(e)
-			changed = true
+		e := &p.entries[i]
+		if e.deadline.IsZero() || e.deadline.After(now) {
+			continue
 		}
+		why := Event{Kind: EventExpired}
+		if e.state == TxPending {
+			why = Event{Kind: EventLost, Why: LostLock}
+		}
+		p.giveBack(e, why)
+		changed = true
 	}
 	if changed {
 		p.settle()
@@ -140,26 +173,35 @@ func (p *partition) expire(now time.Time) (changed bool) {
 	return changed
 }
 
-// earliest is the first lock to end; zero if nothing is acquired.
+// earliest is the first lock to end; zero if none runs.
 func (p *partition) earliest() (at time.Time) {
 	for _, e := range p.entries {
-		if e.state == Acquired && (at.IsZero() || e.deadline.Before(at)) {
+		if !e.deadline.IsZero() && (at.IsZero() || e.deadline.Before(at)) {
 			at = e.deadline
 		}
 	}
 	return at
 }
 
-// leaderMoved is what a new leader knows: acquisition lives in memory only, so
-// it and its delivery are forgotten, and so is the end of the window where
-// nothing was ever written; what was persisted, staged records included, stays
-// (Draft95).
+// leaderMoved is what a new leader knows: acquisition lives in memory only, and
+// so does staging where the profile has it so; with their deliveries they are
+// forgotten, and so is the end of the window where nothing was ever written.
+// What was persisted stays.
 func (p *partition) leaderMoved() {
 	for i := range p.entries {
-		if e := &p.entries[i]; e.state == Acquired {
-			e.state, e.owner, e.deadline = Available, "", time.Time{}
-			e.count = e.persisted
+		e := &p.entries[i]
+		why := Event{Kind: EventForgotten, To: Available}
+		switch {
+		case e.state == Acquired:
+		case e.state == TxPending && p.sem.volatile:
+			why.Kind, why.Why = EventLost, LostLeader
+		default:
+			continue
 		}
+		was := *e
+		*e = entry{first: e.first, last: e.last, state: Available, count: e.persisted, persisted: e.persisted}
+		was.count = e.count
+		p.tell(why, was)
 	}
 	for n := len(p.entries); n > 0 && p.entries[n-1].state == Available && p.entries[n-1].count == 0; n-- {
 		p.end = p.entries[n-1].first
@@ -186,7 +228,9 @@ func (p *partition) logStartMoved(start int64) {
 	lo, hi := p.split(p.start), p.split(floor)
 	for i := lo; i < hi; i++ {
 		if e := &p.entries[i]; e.state == Acquired {
+			was := *e
 			e.end(Archived)
+			p.tell(Event{Kind: EventForgotten, To: Archived}, was)
 		}
 	}
 	p.settle()

@@ -134,7 +134,7 @@ func TestLeaderMoveForgetsWhatWasNotPersisted(t *testing.T) {
 	p, chunk := held()
 	mustAck(t, p, "a", batch(0, 9, acks.Release)) // persisted with one delivery
 	take(p, 10, chunk)                            // their second
-	if code := p.stage("a", 7, 3, []acks.AcknowledgementBatch{batch(12, 14, acks.Accept)}); code != codeNone {
+	if code := p.staging("a", 7, 3, []acks.AcknowledgementBatch{batch(12, 14, acks.Accept)}); code != codeNone {
 		t.Fatal(code)
 	}
 	p.leaderMoved()
@@ -156,7 +156,7 @@ func TestLeaderMoveForgetsWhatWasNotPersisted(t *testing.T) {
 func TestLogStart(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	stage := func(p *partition) {
-		p.stage("a", 7, 3, []acks.AcknowledgementBatch{batch(12, 13, acks.Accept)})
+		p.staging("a", 7, 3, []acks.AcknowledgementBatch{batch(12, 13, acks.Accept)})
 	}
 	for _, c := range []struct {
 		name       string

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,7 @@ func TestStageOrder(t *testing.T) {
 		want  int16
 		spoil func(*rig, *user, *wire.Request)
 	}{
-		{"share.version", codeUnsupportedVersion, func(r *rig, _ *user, _ *wire.Request) { r.e.cfg.Staging = false }},
+		{"share.version", codeUnsupportedVersion, func(r *rig, _ *user, _ *wire.Request) { r.e.SetStaging(false) }},
 		{"form", codeInvalidRequest, func(_ *rig, _ *user, q *wire.Request) { q.TransactionalID = nil }},
 		{"member", codeUnknownMemberID, func(_ *rig, _ *user, q *wire.Request) { q.MemberID = "other" }},
 		{"transaction", 90, func(r *rig, _ *user, _ *wire.Request) { r.txns.code = 90 }},
@@ -215,14 +216,25 @@ func TestOneMarkerDecidesAll(t *testing.T) {
 	}
 }
 
-func TestStatePartition(t *testing.T) {
+func TestStatePartitions(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
-	e := New(Config{StatePartitions: 50})
-	defer e.Close()
-	// Java: Utils.abs("g:AQAAAAAAAAAAAAAAAAAAAA:0".hashCode()) % 50, and for group "ä€".
-	for group, want := range map[string]int32{"g": 15, "ä€": 10} {
-		if got := e.statePartition(group, topicPart{[16]byte{1}, 0}); got != want {
-			t.Errorf("%s: %d, want %d", group, got, want)
+	// Java: Utils.abs("g:AQAAAAAAAAAAAAAAAAAAAA:0".hashCode()) % 50 and so on, for groups "g" and "ä€".
+	for _, c := range []struct {
+		profile wire.Profile
+		group   string
+		want    []int32 // of partitions 0 and 1
+	}{
+		{wire.Draft95, "g", []int32{15, 16}},
+		{wire.Draft95, "ä€", []int32{10, 11}},
+		{wire.KIP93, "g", []int32{3}},
+		{wire.KIP93, "ä€", []int32{32}},
+	} {
+		e := New(Config{Profile: c.profile, StatePartitions: 50})
+		got := e.addStatePartition(nil, c.group, topicPart{[16]byte{1}, 0})
+		got = e.addStatePartition(got, c.group, topicPart{[16]byte{1}, 1})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v, group %s: %d, want %d", c.profile, c.group, got, c.want)
 		}
+		e.Close()
 	}
 }

@@ -6,55 +6,70 @@ import (
 	"github.com/sharetxn/sharetxn/acks"
 )
 
-// stage moves records into a transaction, all batches or none. The same staging
-// again, by the same producer at the same epoch, changes nothing and succeeds,
-// so that a request whose answer was lost can be repeated.
-func (p *partition) stage(owner string, producerID int64, epoch int16, batches []acks.AcknowledgementBatch) int16 {
+// stage moves records into a transaction, all batches or none; was is what it
+// changed, for unstage. The same staging again, by the same producer at the same
+// epoch, changes nothing and succeeds, so that a request whose answer was lost
+// can be repeated.
+func (p *partition) stage(owner string, producerID int64, epoch int16, batches []acks.AcknowledgementBatch) (was []entry, code int16) {
 	defer p.settle()
 	for _, b := range batches {
 		for _, t := range b.Types {
-			if _, ok := stagedTarget(t); !ok {
-				return codeInvalidRequest
+			if _, ok := p.sem.target(t); !ok {
+				return nil, p.sem.badType
 			}
 		}
 		if code := p.reachable(b); code != codeNone {
-			return code
+			return nil, code
 		}
 		for r := range p.runs(b) {
-			target, _ := stagedTarget(r.Type)
 			for _, e := range p.cover(r.First, r.Last) {
-				again := e.state == TxPending && e.producerID == producerID && e.producerEpoch == epoch && e.target == target
+				again := e.state == TxPending && e.producerID == producerID && e.producerEpoch == epoch && e.verdict == r.Type
 				if e.owner != owner || (e.state != Acquired && !again) {
-					return codeInvalidRecordState
+					return nil, codeInvalidRecordState
 				}
 			}
 		}
 	}
 	for _, b := range batches {
 		for r := range p.runs(b) {
-			target, _ := stagedTarget(r.Type)
 			staged := p.cover(r.First, r.Last)
 			for i := range staged {
-				e := &staged[i]
-				e.state, e.deadline, e.persisted = TxPending, time.Time{}, e.count
-				e.producerID, e.producerEpoch, e.target = producerID, epoch, target
+				if e := &staged[i]; e.state == Acquired {
+					was = append(was, *e)
+					e.state, e.producerID, e.producerEpoch, e.verdict = TxPending, producerID, epoch, r.Type
+					p.keep(e)
+					p.tell(Event{Kind: EventStaged, To: TxPending}, *e)
+				}
 			}
-			p.written = true
 		}
 	}
-	return codeNone
+	return was, codeNone
 }
 
-// stagedTarget is the state a staged type becomes on commit; types that cannot
-// be staged have none. The draft's newest branch also stages gaps.
-func stagedTarget(t acks.Type) (State, bool) {
-	switch t {
-	case acks.Accept:
-		return Acknowledged, true
-	case acks.Reject, acks.Gap:
-		return Archived, true
+// keep is what the profile does to the lock and the log at staging: either the
+// lock stops and everything is written down, or neither.
+func (p *partition) keep(e *entry) {
+	if !p.sem.lockRuns {
+		e.deadline = time.Time{}
 	}
-	return Available, false
+	if !p.sem.volatile {
+		e.persisted, p.written = e.count, true
+	}
+}
+
+// unstage puts back what stage changed, before anything else happened.
+func (p *partition) unstage(was []entry) {
+	for _, w := range was {
+		staged := p.cover(w.first, w.last)
+		for i := range staged {
+			e := &staged[i]
+			undone := *e
+			*e = w
+			e.first, e.last = undone.first, undone.last
+			p.tell(Event{Kind: EventRolledBack, To: e.state}, undone)
+		}
+	}
+	p.settle()
 }
 
 // outcome resolves what the producer staged below the marker's epoch (TV2 bumps
@@ -66,12 +81,19 @@ func (p *partition) outcome(producerID int64, markerEpoch int16, commit bool) (r
 		if e.state != TxPending || e.producerID != producerID || e.producerEpoch >= markerEpoch {
 			continue
 		}
+		was := *e
 		resolved += e.offsets()
-		if commit {
-			e.end(e.target)
-		} else {
+		switch {
+		case commit:
+			to, _ := p.sem.target(e.verdict)
+			e.end(to)
+			p.written = true
+		case p.sem.abortFrees:
 			*e = entry{first: e.first, last: e.last, state: Available, count: e.count, persisted: e.count}
+		default:
+			e.state, e.producerID, e.producerEpoch, e.verdict = Acquired, 0, 0, 0
 		}
+		p.tell(Event{Kind: EventResolved, To: e.state}, was)
 	}
 	if resolved > 0 {
 		p.settle()

@@ -1,6 +1,10 @@
 package share
 
-import "time"
+import (
+	"time"
+
+	"github.com/sharetxn/sharetxn/acks"
+)
 
 // State is a record's state in a share partition (KIP-932; TX_PENDING KIP-1289).
 type State uint8
@@ -26,12 +30,12 @@ type entry struct {
 	count       int16 // deliveries so far
 	persisted   int16 // of these, what a leader move remembers
 	owner       string
-	deadline    time.Time // of the acquisition lock, while Acquired
+	deadline    time.Time // of the acquisition lock, while it runs
 
 	// while TxPending
 	producerID    int64
 	producerEpoch int16
-	target        State // on commit
+	verdict       acks.Type // what the commit makes of it: semantics.target
 }
 
 func (e entry) offsets() int64 { return e.last - e.first + 1 }
