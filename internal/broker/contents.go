@@ -74,3 +74,11 @@ func (c *Cluster) Committed(ctx context.Context, topic string) ([]*kgo.Record, e
 	}
 	return out, nil
 }
+
+// TopicName is the name of a topic; empty if it does not exist.
+func (c *Cluster) TopicName(id [16]byte) string {
+	if t := c.kf.TopicIDInfo(id); t != nil {
+		return t.Topic
+	}
+	return ""
+}
