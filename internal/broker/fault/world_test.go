@@ -1,0 +1,91 @@
+package fault
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// world is a cluster with a plan, and a client that repeats nothing by itself.
+type world struct {
+	*broker.Cluster
+	t  *testing.T
+	cl *kgo.Client
+}
+
+func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config) *world {
+	t.Helper()
+	cfg.Intercept = plan.Intercept()
+	c, err := broker.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	w := &world{Cluster: c, t: t}
+	w.cl = w.client(ctx)
+	return w
+}
+
+func (w *world) client(ctx context.Context, opts ...kgo.Opt) *kgo.Client {
+	w.t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.Seeds()...), kgo.DisableClientMetrics(), kgo.WithContext(ctx)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(cl.Close)
+	return cl
+}
+
+// try asks a node once.
+func (w *world) try(ctx context.Context, node int, req kmsg.Request) (kmsg.Response, error) {
+	return w.cl.Broker(node).Request(ctx, req)
+}
+
+func (w *world) request(ctx context.Context, node int, req kmsg.Request) kmsg.Response {
+	w.t.Helper()
+	resp, err := w.try(ctx, node, req)
+	if err != nil {
+		w.t.Fatalf("key %d: %v", req.Key(), err)
+	}
+	return resp
+}
+
+// rawConn is a connection to node 0 on which versions are not negotiated.
+type rawConn struct {
+	t *testing.T
+	net.Conn
+	sent int32
+}
+
+func (w *world) raw(ctx context.Context, t *testing.T) *rawConn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Seeds()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	t.Cleanup(func() { stop(); _ = conn.Close() })
+	return &rawConn{t: t, Conn: conn}
+}
+
+func (c *rawConn) ask(req kmsg.Request) kmsg.Response {
+	c.t.Helper()
+	c.sent++
+	if _, err := c.Write(frame.AppendRequest(nil, c.sent, "raw", req)); err != nil {
+		c.t.Fatal(err)
+	}
+	raw, err := frame.Read(c, nil)
+	if err != nil {
+		c.t.Fatalf("key %d version %d: no answer: %v", req.Key(), req.GetVersion(), err)
+	}
+	resp, err := frame.ReadResponse(raw, req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp
+}
