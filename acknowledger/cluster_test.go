@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -33,11 +36,14 @@ type profile struct {
 	client sharetxn.Profile
 }
 
-var draft95 = profile{wire.Draft95, sharetxn.ProfileDraft95}
+var (
+	draft95 = profile{wire.Draft95, sharetxn.ProfileDraft95}
+	kip93   = profile{wire.KIP93, sharetxn.ProfileKIP93}
+)
 
 // inProfiles runs a test in each profile.
 func inProfiles(t *testing.T, test func(*testing.T, profile)) {
-	for _, p := range []profile{draft95} {
+	for _, p := range []profile{draft95, kip93} {
 		t.Run(p.client.String(), func(t *testing.T) { test(t, p) })
 	}
 }
@@ -69,6 +75,16 @@ func start(t testing.TB, p profile, edit func(*broker.Config), hooks ...sharetxn
 	w.cl = w.connect(t, hooks...)
 	return w
 }
+
+// shortLock lets records come back within a test that nobody may touch any more.
+func shortLock(c *broker.Config) {
+	for _, g := range c.GroupConfigs {
+		g["share.record.lock.duration.ms"] = "2000"
+	}
+}
+
+// thinMargin goes with shortLock.
+var thinMargin = LockMargin(100 * time.Millisecond)
 
 func (w *world) connect(t testing.TB, hooks ...sharetxn.Hook) *sharetxn.Cluster {
 	t.Helper()
@@ -151,7 +167,7 @@ func (w *world) txn(id string) (v txn.View, ok bool) {
 	return txn.View{}, false
 }
 
-// gather polls until the consumers hold n records.
+// gather polls until the consumers hold n records or more, and keeps their locks.
 func gather(ctx context.Context, t testing.TB, n int, cs ...*shareconsumer.Consumer) (bs []*shareconsumer.Batch) {
 	t.Helper()
 	for i := 0; n > 0; i++ {
@@ -162,13 +178,11 @@ func gather(ctx context.Context, t testing.TB, n int, cs ...*shareconsumer.Consu
 		case ctx.Err() != nil:
 			t.Fatalf("%d records never came", n)
 		case err == nil:
+			b.KeepLocked(time.Minute)
 			bs, n = append(bs, b), n-b.Len()
 		case short.Err() == nil:
 			t.Fatalf("Poll: %v", err)
 		}
-	}
-	if n < 0 {
-		t.Fatalf("%d records too many", -n)
 	}
 	return bs
 }
@@ -190,22 +204,21 @@ func held(bs []*shareconsumer.Batch) (n int) {
 	return n
 }
 
-// finish commits what is left of the batches, and what comes, until n records
-// of group "g" are done: the neighbouring case of every fault.
-func (w *world) finish(ctx context.Context, t testing.TB, a *TransactionalShareAcknowledger, c *shareconsumer.Consumer, rest []*shareconsumer.Batch, n int) {
+// finish commits what is left of the batches, and then what comes, until n
+// records of group "g" are done: the neighbouring case of every fault.
+func (w *world) finish(ctx context.Context, t testing.TB, a *TransactionalShareAcknowledger, c *shareconsumer.Consumer, rest []*shareconsumer.Batch, n int64) {
 	t.Helper()
-	var open []*shareconsumer.Batch
-	for _, b := range rest {
-		if b.Len() > 0 {
-			open = append(open, b)
+	rest = slices.DeleteFunc(slices.Clone(rest), func(b *shareconsumer.Batch) bool { return b.Len() == 0 })
+	for {
+		if out, err := a.CommitAcknowledgements(ctx, accepted(rest)...); out != sharetxn.Committed || err != nil {
+			t.Fatalf("the call after it: %v, %v", out, err)
 		}
+		if done, _, _, _ := w.totals("g"); done == n {
+			w.waitDone(ctx, t, "g", n)
+			return
+		}
+		rest = gather(ctx, t, 1, c)
 	}
-	done, _, _, _ := w.totals("g")
-	open = append(open, gather(ctx, t, n-int(done)-held(open), c)...)
-	if out, err := a.CommitAcknowledgements(ctx, accepted(open)...); out != sharetxn.Committed || err != nil {
-		t.Fatalf("the call after it: %v, %v", out, err)
-	}
-	w.waitDone(ctx, t, "g", int64(n))
 }
 
 // result of a CommitAcknowledgements in another goroutine.
@@ -254,6 +267,23 @@ func (w *world) hold(key int16) (came, free chan struct{}) {
 		return broker.Action{Wait: free}
 	})
 	return came, free
+}
+
+// stall keeps stages from ending: each is refused with a code that is worth a
+// retry, or, with staged, done and its answer lost. came is closed when the
+// first is there; SetIntercept(nil) ends it.
+func (w *world) stall(staged bool) (_ *fault, came chan struct{}) {
+	came = make(chan struct{})
+	first := sync.OnceFunc(func() { close(came) })
+	return w.inject(w.wire.Key(), 1<<30, func(r broker.Request) broker.Action {
+		first()
+		if staged {
+			return broker.Action{LoseAnswer: true}
+		}
+		resp := r.Message().ResponseKind().(*wire.Response)
+		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+		return broker.Action{Answer: resp}
+	}), came
 }
 
 func wait(ctx context.Context, t testing.TB, what string, c <-chan struct{}) {
