@@ -20,7 +20,7 @@ var (
 	ErrOutcomeUnknown = errors.New("sharetxn: transaction outcome unknown")
 	// ErrFenced: another producer took the transactional id. Fatal: stop this
 	// one, or give each process an id of its own.
-	ErrFenced = errors.New("sharetxn: fenced by a newer producer of the same transactional id")
+	ErrFenced = errors.New("sharetxn: fenced by a newer producer of the same transactional id: another process with this id (the same Instance) took over; stop this one, or give each process an id of its own")
 	// ErrUnsupported: the brokers do not prove what is needed. Fatal; nothing
 	// was sent. As *UnsupportedError it lists what each broker offers.
 	ErrUnsupported = errors.New("sharetxn: not supported by the brokers")

@@ -193,13 +193,13 @@ func TestStrayedClient(t *testing.T) {
 		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
 			return err
 		}
-		if err := p.out.Flush(ctx); err != nil {
+		if err := p.lanes[0].out.Flush(ctx); err != nil {
 			return err
 		}
 		// What kgo does when it loses a partition's state: InitProducerId at the
 		// transaction's own epoch.
 		moved = w.initAgain(ctx, t, "tx")
-		p.out.inits.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
+		p.lanes[0].out.inits.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
 		return nil
 	})
 	if !moved {
@@ -457,7 +457,7 @@ func TestAbortWithRecordsUnderWay(t *testing.T) {
 		}
 	}
 	<-stuck
-	inits, left := w.Traffic(keyInit).Requests, p.out.present()
+	inits, left := w.Traffic(keyInit).Requests, p.lanes[0].out.present()
 	if err := tx.Abort(ctx); err != nil {
 		t.Fatal(err)
 	}

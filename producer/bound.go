@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 
+	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/groupmeta"
 	"github.com/sharetxn/sharetxn/internal/bind"
@@ -62,6 +63,9 @@ func (t *Txn) settled(e txnmanager.Ended) {
 		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Freed: func(tp acks.TopicIDPartition) bool {
 			return e.Freed(b.member.GroupID(), b.member.MemberID(), tp)
 		}})
+	}
+	if e.Outcome == sharetxn.Committed && e.Sent {
+		t.p.alternate(t.lane)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -179,7 +179,7 @@ func TestNoBroker(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if err := fresh.m.Init(short); !errors.Is(err, context.DeadlineExceeded) {
+	if err := fresh.lanes[0].m.Init(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Init: %v", err)
 	}
 	if took := time.Since(began); took > 15*time.Second {

@@ -30,7 +30,7 @@ func (p *Producer) InTransaction(ctx context.Context, in Acknowledgements, fn fu
 		case <-t.done:
 			return t.result()
 		case <-ctx.Done():
-			return sharetxn.Unknown, &sharetxn.Error{Op: "InTransaction", Class: sharetxn.ClassUnknown, TransactionalID: p.id, Err: sharetxn.ErrOutcomeUnknown}
+			return sharetxn.Unknown, &sharetxn.Error{Op: "InTransaction", Class: sharetxn.ClassUnknown, TransactionalID: t.lane.id, Err: sharetxn.ErrOutcomeUnknown}
 		}
 	}
 	if err == nil {

@@ -18,6 +18,7 @@ type optFunc func(*config)
 func (f optFunc) apply(c *config) { f(c) }
 
 type config struct {
+	ids     int // in turn
 	timeout time.Duration
 	manager []txnmanager.Opt
 	kafka   []kgo.Opt
@@ -54,6 +55,18 @@ func CloseTimeout(d time.Duration) Opt { return manager(txnmanager.CloseTimeout(
 // refused. Default 2 s; below the TransactionTimeout.
 func LockMargin(d time.Duration) Opt { return manager(txnmanager.LockMargin(d)) }
 
+// maxIDs is how many transactional ids a producer can have, now or in an earlier
+// life.
+const maxIDs = 16
+
+// AlternateIDs uses n transactional ids in turn: the producer's own, then that
+// with "-1", "-2" and so on. It hides the time a broker needs after each commit,
+// about 20 ms, before the same id can begin anew; there is still one transaction
+// at a time, and each id has connections of its own. Default 1, at most 16. The
+// names up to "-15" belong to this producer whatever n is: InitTransactions
+// takes those that exist, since an earlier life may have used more.
+func AlternateIDs(n int) Opt { return optFunc(func(c *config) { c.ids = n }) }
+
 // KafkaOptions passes kgo options to the client that produces: compression,
 // linger, partitioner, buffer sizes. They come after the cluster's own. Options
 // that choose a role or belong to the cluster's connections are refused by New.
@@ -83,6 +96,9 @@ var roles = []struct{ option, instead string }{
 }
 
 func (c config) check() error {
+	if c.ids < 1 || c.ids > maxIDs {
+		return usage("New", "", "AlternateIDs: %d is not between 1 and %d", c.ids, maxIDs)
+	}
 	names := make([]string, len(roles))
 	for i, r := range roles {
 		names[i] = r.option

@@ -12,17 +12,22 @@ import (
 	"github.com/sharetxn/sharetxn/txnmanager"
 )
 
-// Producer owns one transactional id: one transaction at a time. Two processes
-// with the same id fence each other, so give each its own. Safe for concurrent
-// use.
+// Producer owns one transactional id, or several in turn (AlternateIDs): one
+// transaction at a time. Two processes with the same id fence each other, so
+// give each its own. Safe for concurrent use.
 type Producer struct {
-	_    [0]func()
-	id   string
-	core *core.Cluster
-	m    *txnmanager.TransactionManager
-	out  *outputs
+	_     [0]func()
+	id    string
+	core  *core.Cluster
+	lanes []*lane
+
+	// gate is held by the one call that begins or initialises. A channel, since
+	// its holder does I/O.
+	gate  chan struct{}
+	ready bool // all ids are initialised and those of an earlier life fenced; with the gate only
 
 	mu     sync.Mutex
+	next   int  // the lane of the next transaction
 	open   *Txn // the last one begun
 	closed bool
 }
@@ -33,39 +38,83 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Producer, 
 	if cl == nil {
 		return nil, usage("New", transactionalID, "cluster: nil")
 	}
-	cfg := config{timeout: txnmanager.DefaultTransactionTimeout}
+	cfg := config{ids: 1, timeout: txnmanager.DefaultTransactionTimeout}
 	for _, o := range opts {
 		o.apply(&cfg)
 	}
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	out := newOutputs(core.Of(cl), transactionalID, cfg)
-	m, err := txnmanager.New(cl, transactionalID, append(cfg.manager, txnmanager.WithOutputs(out))...)
-	if err != nil {
-		return nil, err
+	p := &Producer{id: transactionalID, core: core.Of(cl), gate: make(chan struct{}, 1)}
+	for nth := range cfg.ids {
+		l, err := newLane(cl, transactionalID, nth, cfg)
+		if err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		p.lanes = append(p.lanes, l)
 	}
-	if err := out.start(); err != nil { // kgo refuses options in combination
-		return nil, errors.Join(usage("New", transactionalID, "KafkaOptions: %w", err), m.Close())
-	}
-	return &Producer{id: transactionalID, core: out.core, m: m, out: out}, nil
+	return p, nil
 }
 
-// InitTransactions proves that the brokers can stage acknowledgements, settles
-// what an earlier Begin left unknown, fences other producers of the id and
-// aborts what they left open. Idempotent. Begin does the last three where nobody
-// did. Errors: *UnsupportedError if a broker cannot stage, with nothing sent on
-// the staging key and nobody fenced (transactions that only produce still work,
-// by Begin); ErrFenced, or refusals by configuration or access, of class fatal;
-// ErrTxnOpen; ErrOutcomeUnknown; ErrClosed.
+// InitTransactions settles what an earlier Begin left unknown, proves that the
+// brokers can stage acknowledgements, fences other producers of the ids, also of
+// ids that an earlier life had beyond the present ones, and aborts what they left
+// open. Idempotent. Begin does all but the proof where nobody did. Errors:
+// *UnsupportedError if a broker cannot stage, with nothing sent on the staging
+// key and nobody fenced (transactions that only produce still work, by Begin);
+// ErrFenced, or refusals by configuration or access, of class fatal; ErrTxnOpen;
+// ErrOutcomeUnknown; ErrClosed.
 func (p *Producer) InitTransactions(ctx context.Context) error {
-	if err := p.alive("InitTransactions"); err != nil {
+	const op = "InitTransactions"
+	leave, err := p.pass(ctx, op)
+	if err != nil {
 		return err
 	}
-	if err := p.m.ProveStaging(ctx); err != nil {
+	defer leave()
+	if err := p.lanes[0].m.ProveStaging(ctx); err != nil {
 		return err
 	}
-	return p.m.Init(ctx)
+	return p.initialise(ctx)
+}
+
+// pass lets one call at a time begin or initialise, once nothing is unknown of
+// any id and all of them are still this producer's; leave must follow.
+func (p *Producer) pass(ctx context.Context, op string) (leave func(), err error) {
+	if err := p.alive(op); err != nil {
+		return nil, err
+	}
+	select {
+	case p.gate <- struct{}{}:
+	case <-ctx.Done():
+		return nil, &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, TransactionalID: p.id, Err: context.Cause(ctx)}
+	}
+	var found []error
+	for _, l := range p.lanes {
+		found = append(found, l.m.Settle(ctx, op))
+	}
+	if err := errors.Join(found...); err != nil {
+		<-p.gate
+		return nil, err
+	}
+	return func() { <-p.gate }, nil
+}
+
+// initialise brings every id to where a transaction can begin; the gate is held.
+// The first id goes first: a producer that is fenced there uses no other.
+func (p *Producer) initialise(ctx context.Context) error {
+	for _, l := range p.lanes {
+		if err := l.m.Init(ctx); err != nil {
+			return err
+		}
+	}
+	if p.ready {
+		return nil
+	}
+	if err := p.lanes[0].m.FenceOthers(ctx, beyond(p.id, len(p.lanes))); err != nil {
+		return err
+	}
+	p.ready = true
+	return nil
 }
 
 func (p *Producer) alive(op string) error {
@@ -77,40 +126,63 @@ func (p *Producer) alive(op string) error {
 	return nil
 }
 
+// alternate moves on from the lane of a transaction that was committed. After an
+// abort its lane goes on: where the records stay with us (profile KIP93) they
+// are bound to its end until the markers are written, and only the same id's
+// coordinator makes the next transaction wait for that.
+func (p *Producer) alternate(from *lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = (from.nth + 1) % len(p.lanes)
+}
+
+func (p *Producer) lane() *lane {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lanes[p.next]
+}
+
 // Begin opens a transaction that holds the batches in: their locks are renewed
 // until staging, their verdicts commit with the outputs, an abort gives them
 // back. Without any it only produces, or takes acknowledgements in the KIP's
-// form. An unknown outcome of the transaction before is settled first. Nothing
-// is sent for the new one. ctx covers Begin only. Errors: ErrTxnOpen; ErrStale
-// for a batch of another cluster, or that is not open; *UnsupportedError if
-// there are batches and the brokers cannot stage; and those of
-// InitTransactions.
+// form. An unknown outcome of the transaction before is settled first, whichever
+// id it had. Nothing is sent for the new one. ctx covers Begin only. Errors:
+// ErrTxnOpen; ErrStale for a batch of another cluster, or that is not open;
+// *UnsupportedError if there are batches and the brokers cannot stage; and those
+// of InitTransactions.
 func (p *Producer) Begin(ctx context.Context, in ...Acknowledgements) (*Txn, error) {
 	_, t, err := p.begin(ctx, in)
 	return t, err
 }
 
 func (p *Producer) begin(ctx context.Context, in []Acknowledgements) (context.Context, *Txn, error) {
-	if err := p.alive("Begin"); err != nil {
-		return ctx, nil, err
-	}
 	hs := handles(in)
-	t := newTxn(p)
-	start := txnmanager.Start{Collect: t.collect, Check: t.lateVerdicts, Settled: t.settled}
+	var group string
 	for i, h := range hs {
 		if h.Cluster() != any(p.core) {
 			return ctx, nil, p.stale("Begin", h, "it is of another cluster")
 		}
 		if i == 0 {
-			start.Group = h.Group()
+			group = h.Group()
 		}
 	}
+	leave, err := p.pass(ctx, "Begin")
+	if err != nil {
+		return ctx, nil, err
+	}
+	defer leave()
+	t := newTxn(p, p.lane())
 	if len(hs) > 0 {
-		if err := p.m.ProveStaging(ctx); err != nil {
+		if err := t.lane.m.ProveStaging(ctx); err != nil {
 			return ctx, nil, err
 		}
 	}
-	spanned, tx, err := p.m.Begin(ctx, start)
+	if !p.ready {
+		if err := p.initialise(ctx); err != nil {
+			return ctx, nil, err
+		}
+	}
+	spanned, tx, err := t.lane.m.Begin(ctx, txnmanager.Start{Group: group, Collect: t.collect, Check: t.lateVerdicts, Settled: t.settled})
 	if err != nil {
 		return ctx, nil, err
 	}
@@ -161,9 +233,15 @@ func (p *Producer) Close() error {
 	t := p.open
 	p.mu.Unlock()
 	if t != nil && t.abandon() {
-		p.misuse("transaction neither committed nor aborted before Close", p.id)
+		p.misuse("transaction neither committed nor aborted before Close", t.lane.id)
 	}
-	return p.m.Close()
+	found := make([]error, len(p.lanes))
+	var wg sync.WaitGroup
+	for i, l := range p.lanes {
+		wg.Go(func() { found[i] = l.m.Close() })
+	}
+	wg.Wait()
+	return errors.Join(found...)
 }
 
 func (p *Producer) misuse(what, where string) {

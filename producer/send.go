@@ -61,7 +61,7 @@ func (t *Txn) send(ctx context.Context, batches map[acks.TopicIDPartition][]acks
 	if len(batches) == 0 {
 		return nil
 	}
-	if err := t.p.m.ProveStaging(ctx); err != nil {
+	if err := t.lane.m.ProveStaging(ctx); err != nil {
 		return err
 	}
 	if owner, ok := t.p.core.Owner(member.GroupID(), member.MemberID()); ok {
@@ -77,18 +77,18 @@ func (t *Txn) send(ctx context.Context, batches map[acks.TopicIDPartition][]acks
 		o.applySend(&cfg)
 	}
 	if cfg.lockUntil.IsZero() {
-		return usage(sendOp, t.p.id, "LockUntil: needed for a member that is no consumer of this cluster handle: %v", member)
+		return usage(sendOp, t.lane.id, "LockUntil: needed for a member that is no consumer of this cluster handle: %v", member)
 	}
 	return t.tx.Stage(txnmanager.Acknowledged{Member: member, LockUntil: cfg.lockUntil, Batches: batches})
 }
 
 func (t *Txn) checkSend(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch, member groupmeta.ShareGroupMetadata) error {
 	if member.IsZero() {
-		return usage(sendOp, t.p.id, "member: no member; the consumer has not joined its group")
+		return usage(sendOp, t.lane.id, "member: no member; the consumer has not joined its group")
 	}
 	for tp, bs := range batches {
 		if err := acks.ValidateTransactional(tp, bs); err != nil {
-			return &sharetxn.Error{Op: sendOp, Class: sharetxn.ClassUsage, TransactionalID: t.p.id, Group: member.GroupID(), Err: err}
+			return &sharetxn.Error{Op: sendOp, Class: sharetxn.ClassUsage, TransactionalID: t.lane.id, Group: member.GroupID(), Err: err}
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 type Txn struct {
 	_    [0]func()
 	p    *Producer
+	lane *lane
 	tx   *txnmanager.Transaction
 	done chan struct{} // closed when the transaction has ended
 
@@ -32,8 +33,8 @@ type Txn struct {
 // call is a call that adds to the transaction; the end waits for it.
 type call struct{ cancel context.CancelCauseFunc }
 
-func newTxn(p *Producer) *Txn {
-	return &Txn{p: p, done: make(chan struct{}), empty: make(chan struct{}), calls: make(map[*call]struct{})}
+func newTxn(p *Producer, l *lane) *Txn {
+	return &Txn{p: p, lane: l, done: make(chan struct{}), empty: make(chan struct{}), calls: make(map[*call]struct{})}
 }
 
 // enter lets a call in, with a context that also ends when the transaction is
@@ -83,7 +84,7 @@ func (t *Txn) expel() {
 }
 
 func (t *Txn) endedError(op string) error {
-	return &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, TransactionalID: t.p.id, Err: sharetxn.ErrTxnEnded}
+	return &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, TransactionalID: t.lane.id, Err: sharetxn.ErrTxnEnded}
 }
 
 // Err is why the transaction is abort-only, or was not committed; nil while it
@@ -184,7 +185,7 @@ func (t *Txn) delivered(r *kgo.Record, err error) {
 	case errors.Is(err, kgo.ErrAborting): // our own abort takes it back
 		return
 	}
-	_ = t.tx.FailWith(txnmanager.ProduceError(t.p.id, r.Topic, r.Partition, err))
+	_ = t.tx.FailWith(txnmanager.ProduceError(t.lane.id, r.Topic, r.Partition, err))
 }
 
 // Produce buffers records; delivery goes on in the background. The error says
@@ -200,7 +201,7 @@ func (t *Txn) Produce(ctx context.Context, rs ...*kgo.Record) error {
 	defer leave()
 	for i, r := range rs {
 		if r == nil {
-			return t.tx.FailWith(usage("Produce", t.p.id, "record %d: nil", i))
+			return t.tx.FailWith(usage("Produce", t.lane.id, "record %d: nil", i))
 		}
 	}
 	if len(rs) == 0 {
@@ -214,12 +215,12 @@ func (t *Txn) Produce(ctx context.Context, rs ...*kgo.Record) error {
 	record, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
-	cl := t.p.out.present()
+	cl := t.lane.out.present()
 	for _, r := range rs {
 		cl.Produce(record, r, t.delivered)
 	}
 	if ctx.Err() != nil {
-		return t.tx.FailWith(&sharetxn.Error{Op: "Produce", Class: sharetxn.ClassAbortable, TransactionalID: t.p.id, Err: context.Cause(ctx)})
+		return t.tx.FailWith(&sharetxn.Error{Op: "Produce", Class: sharetxn.ClassAbortable, TransactionalID: t.lane.id, Err: context.Cause(ctx)})
 	}
 	return t.tx.Err()
 }

@@ -19,8 +19,7 @@ type coordinator struct {
 	client *kgo.Client
 	id     string
 
-	node    int32          // -1: not known
-	checked map[int32]bool // nodes that offer EndTxn v5 and transaction.version 2
+	node int32 // offers EndTxn v5 and transaction.version 2; -1: not known
 }
 
 // answered is a broker's error code.
@@ -58,45 +57,44 @@ func PinEndTxn() kgo.Opt {
 	return kgo.MinVersions(v)
 }
 
+// forget makes the next request look the coordinator up, and ask it what it
+// offers: whatever was in the way may have been its restart as another version.
 func (c *coordinator) forget() { c.node = -1 }
 
 // locate finds the coordinator and makes sure that it can resolve outcomes.
 func (c *coordinator) locate(ctx context.Context) error {
-	if c.node < 0 {
-		req := kmsg.NewPtrFindCoordinatorRequest()
-		req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 1, c.id, []string{c.id}
-		resp, err := req.RequestWith(ctx, c.client)
-		if err != nil {
-			return err
-		}
-		node, code := resp.NodeID, resp.ErrorCode
-		if len(resp.Coordinators) == 1 {
-			node, code = resp.Coordinators[0].NodeID, resp.Coordinators[0].ErrorCode
-		}
-		if code != 0 {
-			return answered{rpcFindCoordinator, code}
-		}
-		c.node = node
-	}
-	if c.checked[c.node] {
+	if c.node >= 0 {
 		return nil
 	}
-	if err := c.check(ctx); err != nil {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 1, c.id, []string{c.id}
+	resp, err := req.RequestWith(ctx, c.client)
+	if err != nil {
 		return err
 	}
-	c.checked[c.node] = true
+	node, code := resp.NodeID, resp.ErrorCode
+	if len(resp.Coordinators) == 1 {
+		node, code = resp.Coordinators[0].NodeID, resp.Coordinators[0].ErrorCode
+	}
+	if code != 0 {
+		return answered{rpcFindCoordinator, code}
+	}
+	if err := c.check(ctx, node); err != nil {
+		return err
+	}
+	c.node = node
 	return nil
 }
 
-func (c *coordinator) check(ctx context.Context) error {
+func (c *coordinator) check(ctx context.Context, node int32) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "sharetxn", "0"
-	kresp, err := c.client.Broker(int(c.node)).Request(ctx, req)
+	kresp, err := c.client.Broker(int(node)).Request(ctx, req)
 	if err != nil {
 		return err
 	}
 	resp := kresp.(*kmsg.ApiVersionsResponse)
-	offer := errTooOld{node: c.node, endTxn: -1, txnVer: -1}
+	offer := errTooOld{node: node, endTxn: -1, txnVer: -1}
 	for _, k := range resp.ApiKeys {
 		if k.ApiKey == kmsg.EndTxn.Int16() {
 			offer.endTxn = k.MaxVersion

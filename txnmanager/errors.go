@@ -12,8 +12,12 @@ import (
 
 // refused is an error code of a broker with what it means.
 func (m *TransactionManager) refused(r rpc, code int16) *sharetxn.Error {
+	return refusedOf(m.id, r, code)
+}
+
+func refusedOf(id string, r rpc, code int16) *sharetxn.Error {
 	v := classify(r, code)
-	e := &sharetxn.Error{Op: r.String(), Class: classOf(v), Code: code, FromBroker: true, TransactionalID: m.id}
+	e := &sharetxn.Error{Op: r.String(), Class: classOf(v), Code: code, FromBroker: true, TransactionalID: id}
 	switch v {
 	case vFenced:
 		e.Err = sharetxn.ErrFenced
@@ -44,7 +48,11 @@ func classOf(v verdict) sharetxn.Class {
 
 // failure is an error of our own, or of the way to a broker.
 func (m *TransactionManager) failure(op string, class sharetxn.Class, err error) *sharetxn.Error {
-	return &sharetxn.Error{Op: op, Class: class, TransactionalID: m.id, Err: err}
+	return failureOf(m.id, op, class, err)
+}
+
+func failureOf(id, op string, class sharetxn.Class, err error) *sharetxn.Error {
+	return &sharetxn.Error{Op: op, Class: class, TransactionalID: id, Err: err}
 }
 
 func (m *TransactionManager) misuse(op, format string, args ...any) *sharetxn.Error {

@@ -68,7 +68,7 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Transactio
 	}
 	return &TransactionManager{
 		id: transactionalID, cfg: cfg, cluster: cl, core: co, log: co.Logger(), client: client,
-		coord:   coordinator{client: client, id: transactionalID, node: -1, checked: make(map[int32]bool)},
+		coord:   coordinator{client: client, id: transactionalID, node: -1},
 		leaders: leaders{client: client},
 		turn:    make(chan struct{}, 1),
 		ident:   unknownIdentity,
@@ -166,12 +166,38 @@ func (m *TransactionManager) Init(ctx context.Context) error {
 	return m.prepare(ctx, "Init")
 }
 
-// prepare brings the id to Ready; the turn is held.
-func (m *TransactionManager) prepare(ctx context.Context, op string) error {
+// Settle ends the question about an unknown outcome, if there is one, as Init and
+// Begin do before anything else, and says whether a transaction could begin; it
+// does not begin one and initialises nothing. A front end with several ids asks
+// all of them before it uses any. op names its caller's call in errors, which
+// are those of Init.
+func (m *TransactionManager) Settle(ctx context.Context, op string) error {
 	if m.State() == OutcomeUnknown {
-		if err := m.settle(ctx, op); err != nil {
+		bounded, free := m.leash.bound(ctx, m.cfg.resolve)
+		defer free()
+		if err := m.takeTurn(bounded); err != nil {
+			return m.failure(op, sharetxn.ClassAbortable, err)
+		}
+		defer m.endTurn()
+		if err := m.settlePending(bounded, op); err != nil {
 			return err
 		}
+	}
+	return m.step(op, evInit)
+}
+
+// settlePending settles what is unknown; the turn is held.
+func (m *TransactionManager) settlePending(ctx context.Context, op string) error {
+	if m.State() != OutcomeUnknown {
+		return nil
+	}
+	return m.settle(ctx, op)
+}
+
+// prepare brings the id to Ready; the turn is held.
+func (m *TransactionManager) prepare(ctx context.Context, op string) error {
+	if err := m.settlePending(ctx, op); err != nil {
+		return err
 	}
 	if err := m.step(op, evInit); err != nil {
 		return err
@@ -192,47 +218,56 @@ func (m *TransactionManager) initialise(ctx context.Context) error {
 	m.mu.Lock()
 	known := m.ident
 	m.mu.Unlock()
+	got, err := m.take(ctx, &m.coord, known)
+	switch {
+	case errors.Is(err, sharetxn.ErrFenced):
+		return m.fence("InitProducerId", err)
+	case err != nil:
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ident = got
+	return m.advance("InitProducerId", evReady)
+}
+
+// take repeats InitProducerId until it is answered for good; the turn is held.
+func (m *TransactionManager) take(ctx context.Context, c *coordinator, known identity) (identity, error) {
 	var pause backoff
 	for {
-		got, err := m.coord.initOnce(ctx, known, m.cfg.timeout)
+		got, err := c.initOnce(ctx, known, m.cfg.timeout)
 		if err == nil {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.ident = got
-			return m.advance("InitProducerId", evReady)
+			return got, nil
 		}
-		if again, err := m.afterInit(err); !again {
-			return err
+		if again, err := afterInit(c, err); !again {
+			return unknownIdentity, err
 		}
 		if ended := pause.wait(ctx); ended != nil {
-			return m.failure("InitProducerId", sharetxn.ClassAbortable, errors.Join(ended, err))
+			return unknownIdentity, failureOf(c.id, "InitProducerId", sharetxn.ClassAbortable, errors.Join(ended, err))
 		}
 	}
 }
 
 // afterInit says whether InitProducerId is worth another try, or what its error
 // means.
-func (m *TransactionManager) afterInit(err error) (again bool, _ error) {
+func afterInit(c *coordinator, err error) (again bool, _ error) {
 	if old, ok := errors.AsType[errTooOld](err); ok {
-		return false, m.failure("InitProducerId", sharetxn.ClassFatal, errors.Join(sharetxn.ErrUnsupported, old))
+		return false, failureOf(c.id, "InitProducerId", sharetxn.ClassFatal, errors.Join(sharetxn.ErrUnsupported, old))
 	}
 	a, ok := errors.AsType[answered](err)
 	if !ok {
-		m.coord.forget()
+		c.forget()
 		return true, nil
 	}
 	switch classify(a.rpc, a.code) {
 	case vAgain:
 		return true, nil
 	case vElsewhere:
-		m.coord.forget()
+		c.forget()
 		return true, nil
-	case vFenced:
-		fenced := m.refused(a.rpc, a.code)
-		return false, m.fence("InitProducerId", fenced)
-	case vOK, vMoved, vAbort, vNotCommitted, vCommitted, vRefused, vUnsupported, vUnclear, verdicts:
+	case vOK, vMoved, vAbort, vNotCommitted, vCommitted, vFenced, vRefused, vUnsupported, vUnclear, verdicts:
 	}
-	return false, m.refused(a.rpc, a.code)
+	return false, refusedOf(c.id, a.rpc, a.code)
 }
 
 // fence ends the manager's life for good, an open transaction's with its end,
@@ -277,6 +312,8 @@ type Acknowledged struct {
 // Ended is how a transaction ended.
 type Ended struct {
 	Outcome sharetxn.Outcome
+	// Sent tells whether anything of the transaction may have reached a broker.
+	Sent bool
 	// Freed tells whether the transaction's abort may have made the member's
 	// records of the partition available to anyone: a staging request that named
 	// it may have reached a broker whose profile does so.

@@ -1,0 +1,50 @@
+package producer
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/txnmanager"
+)
+
+// lane is one of a producer's transactional ids: its transactions, and the kgo
+// client that produces in them. Lanes share nothing that a broker knows: a kgo
+// client has one producer id and epoch.
+type lane struct {
+	nth int
+	id  string
+	m   *txnmanager.TransactionManager
+	out *outputs
+}
+
+// nthID is the nth transactional id of a producer.
+func nthID(id string, nth int) string {
+	if nth == 0 {
+		return id
+	}
+	return id + "-" + strconv.Itoa(nth)
+}
+
+// beyond are the ids that an earlier life with more than n may have used.
+func beyond(id string, n int) (ids []string) {
+	for nth := n; nth < maxIDs; nth++ {
+		ids = append(ids, nthID(id, nth))
+	}
+	return ids
+}
+
+func newLane(cl *sharetxn.Cluster, id string, nth int, cfg config) (*lane, error) {
+	l := &lane{nth: nth, id: nthID(id, nth)}
+	l.out = newOutputs(core.Of(cl), l.id, cfg)
+	var err error
+	if l.m, err = txnmanager.New(cl, l.id, slices.Concat(cfg.manager, []txnmanager.Opt{txnmanager.WithOutputs(l.out)})...); err != nil {
+		return nil, err
+	}
+	if err := l.out.start(); err != nil { // kgo refuses options in combination
+		return nil, errors.Join(usage("New", l.id, "KafkaOptions: %w", err), l.m.Close())
+	}
+	return l, nil
+}
