@@ -54,6 +54,24 @@ type Stage struct {
 	Err             error
 }
 
+// HookHandled sees each verdict of a Processor, when it is made: whether it also
+// holds is told by HookTxn.
+type HookHandled interface {
+	OnHandled(ctx context.Context, e Handled)
+}
+
+// Handled is what became of one record in one call of a handler, or without one.
+type Handled struct {
+	Group         string
+	Topic         string
+	Partition     int32
+	Offset        int64
+	Verdict       string // "accept", "reject", "release" or "fail"
+	DeliveryCount int32
+	Took          time.Duration // of the call; with a BatchHandler, of all its records
+	Err           error         // reason or failure
+}
+
 // HookMisuse sees what could not be returned as an error: a batch dropped with
 // verdicts that no transaction took, a verdict that came too late, a handle
 // that was never ended.
@@ -65,7 +83,7 @@ type Misuse struct{ What, Where string }
 // implementsHook tells whether h implements any Hook* interface.
 func implementsHook(h Hook) bool {
 	switch h.(type) {
-	case HookTxn, HookStage, HookMisuse:
+	case HookTxn, HookStage, HookHandled, HookMisuse:
 		return true
 	}
 	return false

@@ -1,0 +1,140 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+)
+
+// Why a handler's context ends.
+var (
+	errHandlerTimeout = errors.New("the handler took longer than HandlerTimeout")
+	errHardStop       = errors.New("the processor was stopped hard")
+)
+
+// callGrace is how long a call may go on after its context has ended.
+const callGrace = time.Second
+
+// maxAbandoned is how many calls of a member may never return before it stops:
+// a goroutine cannot be killed, so these are leaked memory.
+const maxAbandoned = 100
+
+var errAbandoned = fmt.Errorf("processor: more than %d handler calls did not return after their context had ended; a handler must return when its ctx ends", maxAbandoned)
+
+// call is one call of the handler under way, for one item or, with a
+// BatchHandler, several. It belongs to the member's loop but for run.
+type call struct {
+	g      *group
+	items  []*item
+	cancel context.CancelCauseFunc
+	ends   time.Time // HandlerTimeout
+	ended  time.Time // when cancel was called; zero: not
+	why    error
+}
+
+// called is what a call came to.
+type called struct {
+	*call
+	decisions []decision
+}
+
+// end ends the call's context.
+func (c *call) end(now time.Time, why error) {
+	if c.ended.IsZero() {
+		c.ended, c.why = now, why
+		c.cancel(why)
+	}
+}
+
+// look ends the call's context where its time is up or a lock is lost, says
+// whether it is to be given up, and when to look again.
+func (c *call) look(now time.Time) (abandon bool, at time.Time) {
+	if c.ended.IsZero() {
+		at = c.ends
+		switch {
+		case !now.Before(c.ends):
+			c.end(now, errHandlerTimeout)
+		default:
+			for _, it := range c.items {
+				if !it.rec.Held() {
+					c.end(now, sharetxn.ErrLockExpired)
+					break
+				}
+				if d := it.rec.AcquisitionDeadline(); d.Before(at) {
+					at = d
+				}
+			}
+		}
+	}
+	if !c.ended.IsZero() {
+		at = c.ended.Add(callGrace)
+		return !now.Before(at), at
+	}
+	return false, at
+}
+
+// run calls the user's handler. It is the only code here that runs beside the
+// member's loop; the loop may have given the call up when it returns.
+func (c *call) run(ctx context.Context, cfg *Config, in []*Record) []decision {
+	if cfg.BatchHandler != nil {
+		b := NewBatch(in...)
+		err := guard(func() error { return cfg.BatchHandler(ctx, b) })
+		if p, ok := errors.AsType[*panicError](err); ok {
+			b.misuse = p // nothing of it counts
+		}
+		return b.conclude(err)
+	}
+	d := decision{records: []int{0}, own: true}
+	err := guard(func() (err error) {
+		d.outputs, err = cfg.Handler(ctx, in[0])
+		return err
+	})
+	return []decision{d.decided(err)}
+}
+
+// decided reads a Handler's error.
+func (d decision) decided(err error) decision {
+	reject, isReject := errors.AsType[*RejectError](err)
+	release, isRelease := errors.AsType[*ReleaseError](err)
+	switch {
+	case err == nil:
+		d.kind = accepted
+		return d
+	case isReject:
+		d.kind, d.err = rejected, reject.Reason
+		if d.err == nil {
+			d.err = errors.New("no reason given")
+		}
+	case isRelease:
+		d.kind, d.backoff = released, release.Backoff
+	default:
+		d.kind, d.err = failed, err
+	}
+	d.outputs = nil
+	return d
+}
+
+var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
+
+// panicError is a handler's panic.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("the handler panicked: %v", e.value) }
+
+// guard makes an error of a panic. A Goexit ends the goroutine all the same, so
+// what is to be done after must be deferred by the caller.
+func guard(fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{v, debug.Stack()}
+		}
+	}()
+	return fn()
+}

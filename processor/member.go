@@ -1,0 +1,524 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/producer"
+	"github.com/sharetxn/sharetxn/shareconsumer"
+)
+
+// member is one member of the group with transactions of its own. One loop owns
+// all that it holds; beside it run at most one poll, one transaction, and the
+// calls of the handler.
+type member struct {
+	n     int
+	cfg   *Config
+	cl    *sharetxn.Cluster
+	log   *slog.Logger
+	hooks func(ctx context.Context, e sharetxn.Handled)
+	limit *limit
+
+	mu       sync.Mutex
+	row      MemberStatus
+	consumer *shareconsumer.Consumer
+	producer *producer.Producer
+
+	// The rest belongs to the loop.
+	hand      hand
+	calls     map[*call]struct{}
+	abandoned int
+	txn       *transaction // under way
+	polling   bool
+	pollAfter time.Time
+	pollFails int
+	stopping  bool
+
+	called chan called
+	ended  chan *transaction
+	polled chan polled
+	gone   chan struct{} // closed when nobody listens to calls any more
+}
+
+// polled is what a poll brought.
+type polled struct {
+	batch *shareconsumer.Batch
+	err   error
+}
+
+func newMember(p *Processor, n int) *member {
+	return &member{
+		n: n, cfg: &p.cfg, cl: p.cl, log: p.log, limit: p.limit, hooks: p.onHandled,
+		row:    MemberStatus{TransactionalID: p.cfg.transactionalID(n), State: created.String()},
+		calls:  make(map[*call]struct{}),
+		called: make(chan called), ended: make(chan *transaction, 1), polled: make(chan polled, 1), gone: make(chan struct{}),
+	}
+}
+
+func (p *Processor) onHandled(ctx context.Context, e sharetxn.Handled) {
+	for _, h := range p.hooks {
+		h.OnHandled(ctx, e)
+	}
+}
+
+// run is the member's life. start ends when a stop comes before it works, hard
+// when it must end now; soft is closed when it must come to an end.
+func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err error) {
+	m.enter(starting)
+	defer func() {
+		m.see(func(r *MemberStatus) {
+			r.State, r.Held = stopped.String(), 0
+			if err != nil {
+				r.State, r.Err = broken.String(), err
+			}
+		})
+	}()
+	p, err := m.cfg.newProducer(m.cl, m.n)
+	if err != nil {
+		return err
+	}
+	c, err := m.cfg.newConsumer(m.cl)
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	m.use(c, p)
+	if err := p.InitTransactions(start); err != nil {
+		if start.Err() != nil && !sharetxn.IsFatal(err) { // stopped before it began
+			err = nil
+		}
+		return errors.Join(err, c.Close(), p.Close())
+	}
+	m.enter(working)
+	err = m.work(hard, soft)
+	return errors.Join(err, m.close(hard, err))
+}
+
+// work is the loop: it returns when a soft stop is through, at a hard one, or
+// with what is fatal.
+func (m *member) work(hard context.Context, soft <-chan struct{}) error {
+	polls, endPolls := context.WithCancel(hard)
+	defer endPolls()
+	alarm := time.NewTimer(0)
+	defer alarm.Stop()
+	for {
+		now := time.Now()
+		at, err := m.start(hard, polls, now)
+		if err != nil {
+			return err
+		}
+		if m.stopping && !m.polling && m.txn == nil && m.hand.size() == 0 && len(m.calls) == 0 {
+			return nil
+		}
+		if at.IsZero() {
+			at = now.Add(time.Hour)
+		}
+		alarm.Reset(at.Sub(now))
+		select {
+		case <-alarm.C:
+		case c := <-m.called:
+			m.handled(time.Now(), c)
+		case t := <-m.ended:
+			if err := m.concluded(time.Now(), t); err != nil {
+				return err
+			}
+		case p := <-m.polled:
+			if err := m.received(time.Now(), p); err != nil {
+				return err
+			}
+		case <-soft:
+			soft = nil
+			endPolls()
+			m.windDown(time.Now())
+		case <-hard.Done():
+			return nil
+		}
+	}
+}
+
+// start starts all that can be started now and says when there will be more by
+// time alone.
+func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time, err error) {
+	items, when := m.hand.releasable(now, m.stopping)
+	m.giveBack(now, items)
+	at = earlier(at, when)
+
+	for c := range m.calls {
+		abandon, when := c.look(now)
+		if abandon {
+			m.abandon(now, c)
+			continue
+		}
+		at = earlier(at, when)
+	}
+	if m.abandoned > maxAbandoned {
+		return at, errAbandoned
+	}
+
+	idle := false
+	for len(m.calls) < m.cfg.Concurrency {
+		g, when := m.hand.startable(now)
+		if g == nil {
+			idle = true
+			at = earlier(at, when)
+			break
+		}
+		m.call(hard, now, g)
+	}
+
+	if m.txn == nil {
+		units, aborts, when := m.hand.take(now, m.limits(), m.stopping)
+		at = earlier(at, when)
+		if len(units) > 0 {
+			m.commit(hard, units, aborts)
+		}
+	}
+
+	if idle && m.mayPoll() {
+		if now.Before(m.pollAfter) {
+			return earlier(at, m.pollAfter), nil
+		}
+		m.polling = true
+		go func() {
+			b, err := m.consumer.Poll(polls)
+			m.polled <- polled{b, err}
+		}()
+	}
+	return at, nil
+}
+
+func (m *member) limits() limits {
+	return limits{records: m.cfg.MaxRecords, bytes: m.cfg.MaxBytes, wait: m.cfg.MaxWait, lock: 2 * m.cfg.LockMargin}
+}
+
+// mayPoll bounds what is held.
+func (m *member) mayPoll() bool {
+	if m.stopping || m.polling {
+		return false
+	}
+	records, bytes := m.hand.size(), m.hand.bytes()
+	if m.txn != nil {
+		for _, u := range m.txn.units {
+			records, bytes = records+len(u.items), bytes+u.bytes
+		}
+	}
+	m.see(func(r *MemberStatus) { r.Held = records })
+	return records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes
+}
+
+// call starts a call of the handler.
+func (m *member) call(hard context.Context, now time.Time, g *group) {
+	n := 1
+	if m.cfg.BatchHandler != nil {
+		n = len(g.todo)
+	}
+	items := g.start(n)
+	if ours := held(items); len(ours) < len(items) {
+		m.forget(items)
+		g.running -= len(items) - len(ours)
+		items = ours
+	}
+	if len(items) == 0 {
+		m.hand.tidy()
+		return
+	}
+	ctx, cancel := context.WithCancelCause(hard)
+	c := &call{g: g, items: items, cancel: cancel, ends: now.Add(m.cfg.HandlerTimeout)}
+	m.calls[c] = struct{}{}
+	in := make([]*Record, len(items))
+	for i, it := range items {
+		in[i] = newRecord(it.rec)
+	}
+	go func() {
+		result := []decision{{kind: failed, err: errGoexit, own: len(items) == 1}}
+		for i := range items {
+			result[0].records = append(result[0].records, i)
+		}
+		began := time.Now()
+		defer func() {
+			for _, d := range result {
+				m.tell(ctx, in, d, time.Since(began))
+			}
+			cancel(nil)
+			select {
+			case m.called <- called{c, result}:
+			case <-m.gone:
+			}
+		}()
+		result = c.run(ctx, m.cfg, in)
+	}()
+}
+
+// tell tells the hooks.
+func (m *member) tell(ctx context.Context, in []*Record, d decision, took time.Duration) {
+	for _, i := range d.records {
+		r := in[i]
+		m.hooks(ctx, sharetxn.Handled{
+			Group: m.cfg.Group, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+			Verdict: d.kind.String(), DeliveryCount: r.DeliveryCount, Took: took, Err: d.err,
+		})
+	}
+}
+
+// abandon gives a call up that did not return.
+func (m *member) abandon(now time.Time, c *call) {
+	m.abandoned++
+	m.log.Error("sharetxn: a handler did not return after its context had ended; its goroutine is left behind", "group", m.cfg.Group,
+		"record", where(c.items[0]), "records", len(c.items), "left behind", m.abandoned)
+	d := decision{kind: failed, err: fmt.Errorf("%w, and the handler did not return", c.why), own: len(c.items) == 1}
+	for i := range c.items {
+		d.records = append(d.records, i)
+	}
+	m.finish(now, c, []decision{d})
+}
+
+// handled takes the result of a call, unless it was given up.
+func (m *member) handled(now time.Time, c called) {
+	if _, waited := m.calls[c.call]; !waited {
+		m.abandoned--
+		return
+	}
+	m.finish(now, c.call, c.decisions)
+}
+
+// finish makes what was decided of a call's records.
+func (m *member) finish(now time.Time, c *call, decisions []decision) {
+	delete(m.calls, c)
+	c.g.running -= len(c.items)
+	for _, d := range decisions {
+		items := make([]*item, len(d.records))
+		for n, i := range d.records {
+			items[n] = c.items[i]
+		}
+		ours := held(items)
+		if len(ours) < len(items) {
+			m.forget(items)
+			if d.kind == accepted && len(ours) > 0 { // an aggregate must not hold what was lost
+				m.requeue(now, ours, 0, false)
+				continue
+			}
+			items = ours
+		}
+		if len(items) > 0 {
+			m.decided(now, c.g, items, d)
+		}
+	}
+	m.hand.tidy()
+}
+
+func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
+	for _, o := range d.outputs {
+		if o == nil {
+			d = decision{kind: failed, err: usage("Handler", "a nil output"), own: len(items) == 1}
+			break
+		}
+	}
+	switch d.kind {
+	case accepted:
+		g.add(now, newUnit(items, false, nil, d.outputs))
+	case rejected:
+		g.add(now, newUnit(items, true, d.err, nil))
+	case released:
+		for _, it := range items {
+			if afterRelease(it.history(m.limit.get())) == giveUp {
+				m.doom(now, it, errLastRelease, 0)
+			} else {
+				m.wait(now.Add(min(d.backoff, maxRelease)), it, true)
+			}
+		}
+	case failed:
+		if p, ok := errors.AsType[*panicError](d.err); ok {
+			m.log.Error("sharetxn: the handler panicked", "group", m.cfg.Group, "record", where(items[0]), "records", len(items),
+				"type", fmt.Sprintf("%T", p.value), "stack", string(p.stack))
+		}
+		if d.own {
+			for _, it := range items {
+				m.failed(now, it, d.err)
+			}
+		} else {
+			m.split(now, items)
+		}
+	}
+}
+
+// failed decides about a record that failed by itself.
+func (m *member) failed(now time.Time, it *item, err error) {
+	it.failures++
+	it.cause = err
+	h := it.history(m.limit.get())
+	pause := m.cfg.Failure.Backoff(it.failures)
+	what := m.cfg.Failure.afterFailure(h)
+	if it.doomed != nil { // its dead letter was refused: there is no other way for it
+		m.log.Error("sharetxn: a dead letter was refused; it is tried again", "group", m.cfg.Group, "record", where(it), "err", err)
+		what = giveUp
+	} else {
+		m.log.Warn("sharetxn: record failed", "group", m.cfg.Group, "record", where(it), "attempt", it.failures, "delivery", h.deliveries, "then", what.String(), "err", err)
+	}
+	switch what {
+	case again:
+		m.wait(now.Add(pause), it, false)
+	case giveUp:
+		if it.doomed == nil {
+			pause = 0
+		}
+		m.doom(now, it, err, pause)
+	case goBack:
+		m.wait(now.Add(pause), it, true)
+	}
+}
+
+// wait holds a record until due, to be handled again alone or released.
+func (m *member) wait(due time.Time, it *item, release bool) {
+	g := newGroup(time.Now(), it)
+	g.due, g.release = due, release
+	m.hand.groups = append(m.hand.groups, g)
+}
+
+// doom sends a record to the dead letter, in a transaction of its own.
+func (m *member) doom(now time.Time, it *item, reason error, after time.Duration) {
+	if it.doomed == nil {
+		it.doomed = reason
+	}
+	g := newGroup(now)
+	g.due = now.Add(after)
+	g.add(now, newUnit([]*item{it}, true, it.doomed, nil))
+	m.hand.groups = append(m.hand.groups, g)
+}
+
+// split has items handled again in halves, or one alone.
+func (m *member) split(now time.Time, items []*item) {
+	half := (len(items) + 1) / 2
+	for _, part := range [][]*item{items[:half], items[half:]} {
+		if len(part) > 0 {
+			m.hand.groups = append(m.hand.groups, newGroup(now, part...))
+		}
+	}
+}
+
+// requeue has records of an aborted transaction handled again: none was
+// decided, and all are still ours.
+func (m *member) requeue(now time.Time, items []*item, aborts int, own bool) {
+	var fresh []*item
+	for _, it := range items {
+		if it.doomed != nil && len(items) > 1 {
+			m.doom(now, it, it.doomed, 0)
+			continue
+		}
+		fresh = append(fresh, it)
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	parts, _ := apart(len(fresh), aborts, own)
+	if parts > 1 {
+		m.split(now, fresh)
+		return
+	}
+	if it := fresh[0]; it.doomed != nil {
+		m.doom(now, it, it.doomed, backoff(max(1, aborts)))
+		return
+	}
+	g := newGroup(now, fresh...)
+	g.aborts = aborts
+	if aborts > 0 {
+		g.due = now.Add(backoff(aborts))
+	}
+	m.hand.groups = append(m.hand.groups, g)
+}
+
+// commit runs one transaction in the background.
+func (m *member) commit(hard context.Context, units []*unit, aborts int) {
+	t := &transaction{units: units, aborts: aborts}
+	m.txn = t
+	go func() {
+		m.transact(hard, t)
+		m.ended <- t
+	}()
+}
+
+// concluded takes the end of a transaction.
+func (m *member) concluded(now time.Time, t *transaction) error {
+	m.txn = nil
+	m.count(t)
+	if t.outcome == sharetxn.Unknown { // hard stop, or fatal: whoever has the id next decides
+		return t.err
+	}
+	again := t.leftOut
+	if t.outcome == sharetxn.Aborted {
+		again = append(again, t.items()...)
+	}
+	ours := held(again)
+	if len(ours) < len(again) {
+		m.forget(again)
+	}
+	if t.outcome == sharetxn.Committed {
+		m.requeue(now, ours, 0, false)
+		return nil
+	}
+	own := ownFault(t.err)
+	m.log.Warn("sharetxn: transaction aborted", "group", m.cfg.Group, "member", m.n, "records", len(again), "still held", len(ours), "err", t.err)
+	if sharetxn.IsFatal(t.err) && !own {
+		m.requeue(now, ours, 0, false) // to be given back
+		return t.err
+	}
+	if _, failed := apart(len(ours), t.aborts+1, own); failed {
+		m.failed(now, ours[0], t.err)
+		return nil
+	}
+	m.requeue(now, ours, t.aborts+1, own)
+	return nil
+}
+
+// keepLocked is longer than anything is held.
+const keepLocked = 24 * time.Hour
+
+// received takes what a poll brought.
+func (m *member) received(now time.Time, p polled) error {
+	m.polling = false
+	switch {
+	case p.batch != nil:
+		m.pollFails = 0
+		p.batch.KeepLocked(keepLocked)
+		items := newItems(p.batch)
+		if m.stopping {
+			m.takeLast(now, items)
+			m.drain(now)
+			return nil
+		}
+		m.join(now, items)
+		return nil
+	case m.stopping:
+		m.drain(now)
+		return nil
+	case sharetxn.IsFatal(p.err):
+		return p.err
+	}
+	m.pollFails++
+	m.pollAfter = now.Add(backoff(m.pollFails))
+	m.see(func(r *MemberStatus) { r.Err = p.err })
+	m.log.Warn("sharetxn: poll failed", "group", m.cfg.Group, "member", m.n, "err", p.err)
+	return nil
+}
+
+// join makes a group of fresh records, or adds them to one that is still to be
+// filled.
+func (m *member) join(now time.Time, items []*item) {
+	if n := len(m.hand.groups); n > 0 && m.cfg.MaxWait > 0 {
+		g := m.hand.groups[n-1]
+		if g.fresh && now.Before(g.born.Add(m.cfg.MaxWait)) && g.size()+len(items) <= m.cfg.MaxRecords {
+			g.more(items)
+			return
+		}
+	}
+	g := newGroup(now, items...)
+	g.fresh = true
+	m.hand.groups = append(m.hand.groups, g)
+}
+
+func where(it *item) string {
+	return fmt.Sprintf("%s-%d@%d", it.rec.Topic, it.rec.Partition, it.rec.Offset)
+}

@@ -1,0 +1,204 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/shareconsumer"
+)
+
+// windDown begins the soft stop: what is in hand is finished, what only waits
+// for another attempt is given back, unless this is its last delivery.
+func (m *member) windDown(now time.Time) {
+	m.stopping = true
+	m.enter(stopping)
+	var back []*item
+	for _, g := range m.hand.groups {
+		if len(g.todo) > 0 && !g.release && now.Before(g.due) {
+			back = append(back, g.todo...)
+			g.drop()
+		}
+	}
+	m.hand.tidy()
+	m.takeLast(now, back)
+	if !m.polling {
+		m.drain(now)
+	}
+}
+
+// takeLast has records on their last delivery handled now and gives the others
+// back.
+func (m *member) takeLast(now time.Time, items []*item) {
+	var back []*item
+	for _, it := range items {
+		if it.history(m.limit.get()).last() {
+			m.hand.groups = append(m.hand.groups, newGroup(now, it))
+			continue
+		}
+		back = append(back, it)
+	}
+	m.giveBack(now, back)
+}
+
+// drain takes what the consumer has fetched and nobody polled: closing it would
+// release that, and the broker would archive what is on its last delivery.
+func (m *member) drain(now time.Time) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for {
+		b, err := m.consumer.Poll(ended)
+		if err != nil {
+			return
+		}
+		b.KeepLocked(keepLocked)
+		m.takeLast(now, newItems(b))
+	}
+}
+
+// giveBack releases records, which costs each a delivery; one on its last goes
+// to the dead letter instead.
+func (m *member) giveBack(now time.Time, items []*item) {
+	var back []*item
+	for _, it := range items {
+		switch {
+		case !it.history(m.limit.get()).last():
+			back = append(back, it)
+		case it.cause != nil:
+			m.doom(now, it, it.cause, 0)
+		default:
+			m.doom(now, it, errGivenBack, 0)
+		}
+	}
+	part(back, (*shareconsumer.Batch).Close)
+}
+
+// forget drops the items that are not ours any more.
+func (m *member) forget(items []*item) {
+	var lost []*item
+	for _, it := range items {
+		if !it.rec.Held() {
+			lost = append(lost, it)
+		}
+	}
+	part(lost, (*shareconsumer.Batch).Forget)
+}
+
+// part ends the batches of items, apart from all other records in them.
+func part(items []*item, end func(*shareconsumer.Batch)) {
+	byBatch := make(map[*shareconsumer.Batch][]*shareconsumer.Record)
+	for _, it := range items {
+		byBatch[it.batch] = append(byBatch[it.batch], it.rec)
+	}
+	for b, recs := range byBatch {
+		if whole, err := b.Split(recs...); err == nil {
+			end(whole)
+			continue
+		}
+		for _, r := range recs { // some are gone already
+			if one, err := b.Split(r); err == nil {
+				end(one)
+			}
+		}
+	}
+}
+
+// lastWords bounds what is done after a hard stop, or after what was fatal.
+const lastWords = 5 * time.Second
+
+// close ends the member after its loop: calls end, the transaction under way
+// ends, what is left is given back, and the group is left.
+func (m *member) close(hard context.Context, fatal error) error {
+	m.enter(stopping)
+	bound, cancel := context.WithTimeout(context.WithoutCancel(hard), lastWords)
+	defer cancel()
+	m.endCalls(bound)
+	if m.txn != nil {
+		select {
+		case t := <-m.ended:
+			_ = m.concluded(time.Now(), t) // the stop has a reason already
+		case <-bound.Done():
+		}
+	}
+	if m.polling { // its context has ended
+		if p := <-m.polled; p.batch != nil {
+			m.takeLast(time.Now(), newItems(p.batch))
+		}
+	}
+	m.leave(bound, fatal)
+	unfinished := m.txn
+	err := errors.Join(m.consumer.Close(), m.producer.Close())
+	if unfinished != nil {
+		<-m.ended // the producer's end is its end
+	}
+	if fatal != nil || errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+		// The reason is known, or the id's next owner makes the broker decide.
+		if err != nil {
+			m.log.Warn("sharetxn: member closed", "group", m.cfg.Group, "member", m.n, "err", err)
+		}
+		return nil
+	}
+	return err
+}
+
+// endCalls ends the contexts of all calls and waits a little for them.
+func (m *member) endCalls(bound context.Context) {
+	now := time.Now()
+	for c := range m.calls {
+		c.end(now, errHardStop)
+	}
+	grace := time.NewTimer(callGrace)
+	defer grace.Stop()
+	for len(m.calls) > 0 {
+		select {
+		case c := <-m.called:
+			if _, ours := m.calls[c.call]; ours {
+				m.stopCall(c.call)
+			}
+			continue
+		case <-grace.C:
+		case <-bound.Done():
+		}
+		for c := range m.calls {
+			m.log.Error("sharetxn: a handler did not return at the hard stop", "group", m.cfg.Group, "record", where(c.items[0]), "records", len(c.items))
+			m.stopCall(c)
+		}
+	}
+	close(m.gone)
+}
+
+// stopCall puts a call's records back, undecided.
+func (m *member) stopCall(c *call) {
+	delete(m.calls, c)
+	c.g.running -= len(c.items)
+	m.hand.groups = append(m.hand.groups, newGroup(time.Now(), c.items...))
+}
+
+// leave gives back all that is in hand. What is on its last delivery goes to the
+// dead letter if the producer is still good for that.
+func (m *member) leave(bound context.Context, fatal error) {
+	var items []*item
+	for _, g := range m.hand.groups {
+		items = append(items, g.todo...)
+		for _, u := range g.ready {
+			items = append(items, u.items...)
+		}
+	}
+	m.hand.groups = nil
+	ours := held(items)
+	m.giveBack(time.Now(), ours)
+	units, _, _ := m.hand.take(time.Now(), m.limits(), true)
+	for len(units) > 0 {
+		t := &transaction{units: units}
+		if fatal == nil && m.txn == nil {
+			m.transact(bound, t)
+			m.count(t)
+		}
+		if t.outcome != sharetxn.Committed {
+			m.log.Error("sharetxn: records on their last delivery could not be put to the dead letter at the end; the broker archives them",
+				"group", m.cfg.Group, "record", where(units[0].items[0]), "records", len(units), "err", t.err)
+		}
+		units, _, _ = m.hand.take(time.Now(), m.limits(), true)
+	}
+}

@@ -1,0 +1,152 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/producer"
+	"github.com/sharetxn/sharetxn/shareconsumer"
+)
+
+// transaction is how one transaction of a member went.
+type transaction struct {
+	units   []*unit
+	leftOut []*item // of units that could not be bound
+	aborts  int     // with these records, before it
+	outcome sharetxn.Outcome
+	err     error
+}
+
+// items of all units.
+func (t *transaction) items() (items []*item) {
+	for _, u := range t.units {
+		items = append(items, u.items...)
+	}
+	return items
+}
+
+// held are the items that are still ours.
+func held(items []*item) (ours []*item) {
+	for _, it := range items {
+		if it.rec.Held() {
+			ours = append(ours, it)
+		}
+	}
+	return ours
+}
+
+// transact binds, stages and ends: one transaction with the units whose records
+// are all still held. Unknown is left only if ctx has ended or the error is
+// fatal; otherwise the outcome was settled here. It runs beside the member's
+// loop, at most one at a time.
+func (m *member) transact(ctx context.Context, t *transaction) {
+	t.outcome = sharetxn.Aborted
+	parts := bindable(t)
+	if len(t.units) == 0 {
+		return // all were lost
+	}
+	txn, err := m.producer.Begin(ctx, parts...)
+	if err != nil {
+		t.err = err
+		return
+	}
+	for _, u := range t.units {
+		if err := m.put(ctx, txn, u); err != nil {
+			break // sticky: Commit aborts and names it
+		}
+	}
+	t.outcome, t.err = txn.Commit(ctx)
+	if t.outcome == sharetxn.Unknown && !sharetxn.IsFatal(t.err) {
+		m.settle(ctx, t, txn)
+	}
+}
+
+// put decides the records of a unit and produces its outputs.
+func (m *member) put(ctx context.Context, txn *producer.Txn, u *unit) error {
+	outputs := u.outputs
+	for _, it := range u.items {
+		if !u.reject {
+			it.rec.Accept()
+			continue
+		}
+		outputs = m.cfg.DeadLetter.letter(newRecord(it.rec), u.reason)
+		it.rec.Reject()
+	}
+	return txn.Produce(ctx, outputs...)
+}
+
+// bindable puts the records of the transaction into batches of their own. Units
+// with a record that was lost are left out: it comes back to some member, and
+// what was made of it with others must not be published without it.
+func bindable(t *transaction) (parts []producer.Acknowledgements) {
+	var units []*unit
+	byBatch := make(map[*shareconsumer.Batch][]*item)
+	var order []*shareconsumer.Batch
+	for _, u := range t.units {
+		if len(held(u.items)) < len(u.items) {
+			t.leftOut = append(t.leftOut, u.items...)
+			continue
+		}
+		units = append(units, u)
+		for _, it := range u.items {
+			if byBatch[it.batch] == nil {
+				order = append(order, it.batch)
+			}
+			byBatch[it.batch] = append(byBatch[it.batch], it)
+		}
+	}
+	t.units = units
+	for _, b := range order {
+		parts = append(parts, separate(b, byBatch[b]))
+	}
+	return parts
+}
+
+// separate gives the batch that has just these items.
+func separate(b *shareconsumer.Batch, items []*item) *shareconsumer.Batch {
+	if b.Len() == len(items) {
+		return b
+	}
+	recs := make([]*shareconsumer.Record, len(items))
+	for i, it := range items {
+		recs[i] = it.rec
+	}
+	part, err := b.Split(recs...)
+	if err != nil { // some were lost this moment: Begin says so
+		return b
+	}
+	for _, it := range items {
+		it.batch = part
+	}
+	return part
+}
+
+// settle asks until it is known how the transaction has ended; nothing else is
+// begun before.
+func (m *member) settle(ctx context.Context, t *transaction, txn *producer.Txn) {
+	m.log.Warn("sharetxn: outcome unknown, asking until it is settled", "member", m.n, "err", t.err)
+	for attempt := 1; ; attempt++ {
+		err := m.producer.InitTransactions(ctx)
+		if t.outcome = txn.Outcome(); t.outcome != sharetxn.Unknown || sharetxn.IsFatal(err) {
+			t.err = errors.Join(t.err, err)
+			return
+		}
+		if !pause(ctx, backoff(attempt)) {
+			return
+		}
+	}
+}
+
+// pause waits; false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,205 @@
+package processor_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/processor"
+	"github.com/sharetxn/sharetxn/sharetxntest"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var profiles = []sharetxn.Profile{sharetxn.ProfileDraft95, sharetxn.ProfileKIP93}
+
+// inBoth runs a test in virtual time, in both profiles.
+func inBoth(t *testing.T, test func(t *testing.T, profile sharetxn.Profile)) {
+	for _, p := range profiles {
+		t.Run(p.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, p) })
+		})
+	}
+}
+
+// world is a virtual cluster with topics "in" and "out" of three partitions and
+// "dead" of one.
+type world struct {
+	*sharetxntest.Cluster
+	seen *seen
+}
+
+func start(t *testing.T, profile sharetxn.Profile, opts ...sharetxntest.Opt) *world {
+	t.Helper()
+	opts = append([]sharetxntest.Opt{
+		sharetxntest.Brokers(3), sharetxntest.Profile(profile),
+		sharetxntest.Topic("in", 3), sharetxntest.Topic("out", 3), sharetxntest.Topic("dead", 1),
+	}, opts...)
+	return &world{sharetxntest.Start(t, opts...), &seen{deliveries: make(map[string]int32), calls: make(map[string]int)}}
+}
+
+// feed gives topic "in" records with the values "0" to "n-1".
+func (w *world) feed(t *testing.T, n int) {
+	t.Helper()
+	rs := make([]*kgo.Record, n)
+	for i := range rs {
+		rs[i] = &kgo.Record{Topic: "in", Value: fmt.Append(nil, i)}
+	}
+	w.Feed(t, rs...)
+}
+
+func (w *world) processor(t *testing.T, cfg processor.Config) *processor.Processor {
+	t.Helper()
+	if cfg.Group == "" {
+		cfg.Group = "g"
+	}
+	cfg.Topics = []string{"in"}
+	if cfg.Handler == nil && cfg.BatchHandler == nil {
+		cfg.Handler = w.seen.handler(nil)
+	}
+	if !cfg.DeadLetter.Discard {
+		cfg.DeadLetter.Topic = "dead"
+	}
+	if cfg.Instance == "" {
+		cfg.Instance = "here"
+	}
+	p, err := processor.New(w.Connect(t, sharetxn.WithHooks(w.seen)), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// run starts a processor; stop ends it and gives what Run returned.
+func run(t *testing.T, p *processor.Processor) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	return func() error { cancel(); return <-done }
+}
+
+// values of a topic as read_committed readers see it.
+func (w *world) values(t *testing.T, topic string) map[string]int {
+	t.Helper()
+	out := make(map[string]int)
+	for _, r := range w.Committed(t, topic) {
+		out[string(r.Value)]++
+	}
+	return out
+}
+
+// want holds topics "out" and "dead" against: of 0 to n-1 those named are dead
+// letters, all others outputs, each once.
+func (w *world) want(t *testing.T, n int, dead ...string) {
+	t.Helper()
+	isDead := make(map[string]bool)
+	for _, d := range dead {
+		isDead[d] = true
+	}
+	out, letters := w.values(t, "out"), w.values(t, "dead")
+	for i := range n {
+		v := fmt.Sprint(i)
+		wantOut, wantDead := 1, 0
+		if isDead[v] {
+			wantOut, wantDead = 0, 1
+		}
+		if out[v] != wantOut || letters[v] != wantDead {
+			t.Errorf("record %s: %d outputs and %d dead letters, want %d and %d", v, out[v], letters[v], wantOut, wantDead)
+		}
+		delete(out, v)
+		delete(letters, v)
+	}
+	if len(out)+len(letters) > 0 {
+		t.Errorf("outputs %v and dead letters %v of no record", out, letters)
+	}
+}
+
+// seen is what handlers and hooks saw.
+type seen struct {
+	mu         sync.Mutex
+	deliveries map[string]int32 // highest delivery count by value
+	calls      map[string]int
+	ends       []sharetxn.TxnEnd
+	verdicts   map[string]int
+}
+
+func (s *seen) handler(extra processor.Handler) processor.Handler {
+	return func(ctx context.Context, in *processor.Record) ([]*kgo.Record, error) {
+		s.note(in)
+		if extra != nil {
+			return extra(ctx, in)
+		}
+		return copyOf(in), nil
+	}
+}
+
+func (s *seen) note(in *processor.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := string(in.Value)
+	s.calls[v]++
+	s.deliveries[v] = max(s.deliveries[v], in.DeliveryCount)
+}
+
+func (s *seen) OnTxnStart(ctx context.Context, _ sharetxn.TxnStart) context.Context { return ctx }
+
+func (s *seen) OnTxnEnd(_ context.Context, e sharetxn.TxnEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(s.ends, e)
+}
+
+func (s *seen) OnHandled(_ context.Context, e sharetxn.Handled) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.verdicts == nil {
+		s.verdicts = make(map[string]int)
+	}
+	s.verdicts[e.Verdict]++
+}
+
+func (s *seen) count(o sharetxn.Outcome) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.ends {
+		if e.Outcome == o {
+			n++
+		}
+	}
+	return n
+}
+
+// healthy checks that no record but those named was delivered more often.
+func (s *seen) healthy(t *testing.T, most int32, but ...string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bad := make(map[string]bool)
+	for _, b := range but {
+		bad[b] = true
+	}
+	for v, n := range s.deliveries {
+		if n > most && !bad[v] {
+			t.Errorf("healthy record %s was delivered %d times", v, n)
+		}
+	}
+}
+
+func copyOf(in *processor.Record) []*kgo.Record {
+	return []*kgo.Record{{Topic: "out", Key: in.Key, Value: in.Value}}
+}
+
+// eventually waits in virtual time.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Hour); !cond(); {
+		if time.Now().After(end) {
+			t.Fatalf("never came true: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
