@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker/front"
+	"github.com/sharetxn/sharetxn/internal/broker/history"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/wire"
@@ -45,6 +46,7 @@ type Config struct {
 	SessionTimeout     time.Duration                // default 45 s
 	MaxTxnTimeout      time.Duration                // transaction.max.timeout.ms; default 15 min
 
+	History   bool // keep what happens, for Facts
 	Intercept Intercept
 	Logger    *slog.Logger // default: none
 }
@@ -63,7 +65,8 @@ type Cluster struct {
 	ids     atomic.Uint64
 	fresh   atomic.Int64 // producer ids asked of kfake
 	offsets stagedOffsets
-	deeds   sync.WaitGroup // functions of Actions
+	history *history.Recorder // nil: none is kept
+	deeds   sync.WaitGroup    // functions of Actions
 
 	die    context.Context
 	cancel context.CancelFunc
@@ -96,11 +99,15 @@ func Start(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)}}
 	c.die, c.cancel = context.WithCancel(context.Background())
-	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die})
+	if cfg.History {
+		c.history = &history.Recorder{}
+	}
+	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die, Observe: history.Observe[txn.Event](c.history)})
 	c.engine = share.New(share.Config{
 		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44, OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
 		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, Logger: cfg.Logger,
+		Observe: history.Observe[share.Event](c.history),
 	})
 	kf, err := kfake.NewCluster(
 		kfake.NumBrokers(cfg.Brokers),

@@ -12,12 +12,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// where a record batch has its producer id and epoch
+// where a record batch has what is read here
 const (
+	batchAttributes    = 21
+	batchLastDelta     = 23
 	batchProducerID    = 43
 	batchProducerEpoch = 51
 	batchMin           = 61
 )
+
+// batchTo is one partition's batch in a produce request.
+type batchTo struct {
+	to     txn.Partition
+	writer txn.Key
+	last   int64 // offset of its last record, from its first
+}
 
 // produce registers the partitions of a transactional produce with the
 // coordinator, as a partition leader does (KIP-890), and forwards.
@@ -27,8 +36,10 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 		return nil, err
 	}
 	req := m.(*kmsg.ProduceRequest)
+	var writes []batchTo
 	if req.TransactionID != nil {
-		done, code := c.register(ctx, conn.Node, req)
+		writes = c.writes(conn.Node, req)
+		done, code := c.register(ctx, *req.TransactionID, writes)
 		defer done()
 		switch {
 		case code != 0 && req.Acks == 0:
@@ -38,38 +49,57 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 		}
 	}
 	out, err := conn.Forward(q.Raw, req.Acks != 0)
+	if c.history != nil && err == nil && len(writes) > 0 {
+		err = c.produced(req, writes, out)
+	}
 	c.engine.Appended()
 	return out, err
 }
 
-// register names the partitions that this node leads: kfake refuses the others.
-// done is never nil.
-func (c *Cluster) register(ctx context.Context, node int32, req *kmsg.ProduceRequest) (done func(), code int16) {
-	var parts []txn.Partition
-	id, epoch := int64(-1), int16(-1)
+// writes are the batches of a request that go to partitions which this node
+// leads: kfake refuses the others.
+func (c *Cluster) writes(node int32, req *kmsg.ProduceRequest) (out []batchTo) {
 	for _, t := range req.Topics {
-		name := t.Topic
-		if req.Version >= 13 {
-			info := c.kf.TopicIDInfo(t.TopicID)
-			if info == nil {
-				continue // kfake says what is wrong with it
-			}
-			name = info.Topic
-		}
+		name := c.producedTo(t.Topic, t.TopicID)
 		for _, p := range t.Partitions {
 			if len(p.Records) < batchMin || c.kf.LeaderFor(name, p.Partition) != node {
 				continue
 			}
-			id = int64(binary.BigEndian.Uint64(p.Records[batchProducerID:]))
-			epoch = int16(binary.BigEndian.Uint16(p.Records[batchProducerEpoch:]))
-			parts = append(parts, txn.Partition{Topic: name, Partition: p.Partition})
+			out = append(out, batchTo{
+				to: txn.Partition{Topic: name, Partition: p.Partition},
+				writer: txn.Key{
+					ProducerID:    int64(binary.BigEndian.Uint64(p.Records[batchProducerID:])),
+					ProducerEpoch: int16(binary.BigEndian.Uint16(p.Records[batchProducerEpoch:])),
+				},
+				last: int64(int32(binary.BigEndian.Uint32(p.Records[batchLastDelta:]))),
+			})
 		}
 	}
+	return out
+}
+
+// producedTo is the topic's name: newer versions send the id. A topic that does
+// not exist has none, and kfake says so.
+func (c *Cluster) producedTo(name string, id [16]byte) string {
+	if name != "" {
+		return name
+	}
+	return c.TopicName(id)
+}
+
+// register makes the batches part of the producer's transaction. done is never
+// nil.
+func (c *Cluster) register(ctx context.Context, txnID string, writes []batchTo) (done func(), code int16) {
 	nothing := func() {}
-	if len(parts) == 0 {
+	if len(writes) == 0 {
 		return nothing, 0
 	}
-	if done, code = c.txns.Produce(ctx, *req.TransactionID, id, epoch, parts); code != 0 {
+	parts := make([]txn.Partition, len(writes))
+	for i, w := range writes {
+		parts[i] = w.to
+	}
+	writer := writes[len(writes)-1].writer
+	if done, code = c.txns.Produce(ctx, txnID, writer.ProducerID, writer.ProducerEpoch, parts); code != 0 {
 		done = nothing
 	}
 	return done, code

@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
+	"github.com/sharetxn/sharetxn/internal/broker/history"
+	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// produced keeps what the log took of a transactional produce, by kfake's
+// answer.
+func (c *Cluster) produced(req *kmsg.ProduceRequest, writes []batchTo, answer []byte) error {
+	kresp, err := frame.ReadResponse(answer, req)
+	if err != nil {
+		return err
+	}
+	bases := make(map[txn.Partition]int64)
+	for _, t := range kresp.(*kmsg.ProduceResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode == 0 {
+				bases[txn.Partition{Topic: c.producedTo(t.Topic, t.TopicID), Partition: p.Partition}] = p.BaseOffset
+			}
+		}
+	}
+	for _, w := range writes {
+		if base, ok := bases[w.to]; ok {
+			c.history.Add(history.Produced{Writer: w.writer, Partition: w.to, First: base, Last: base + w.last})
+		}
+	}
+	return nil
+}
+
+// errNoHistory is given where Config.History is not set.
+var errNoHistory = errors.New("broker: no history was kept")
+
+// Facts gathers what a group at rest is judged by: the history, the group's
+// state, and the logs of its sources, of the outputs named, and of all topics
+// that transactions wrote to.
+func (c *Cluster) Facts(ctx context.Context, group string, outputs ...string) (history.Facts, error) {
+	if c.history == nil {
+		return history.Facts{}, errNoHistory
+	}
+	f := history.Facts{
+		Group: group, Profile: c.cfg.Profile, Events: c.history.Events(), Outputs: outputs,
+		Topics: make(map[[16]byte]string), Shares: c.PartitionStates(group), Logs: make(map[txn.Partition]history.Log),
+	}
+	topics := make(map[string]bool)
+	for _, s := range f.Shares {
+		f.Topics[s.Topic] = c.TopicName(s.Topic)
+		topics[f.Topics[s.Topic]] = true
+	}
+	for _, name := range outputs {
+		topics[name] = true
+	}
+	for _, e := range f.Events {
+		if p, ok := e.(history.Produced); ok {
+			topics[p.Partition.Topic] = true
+		}
+	}
+	for topic := range topics {
+		for p := range c.Partitions(topic) {
+			log, err := c.log(ctx, topic, p)
+			if err != nil {
+				return history.Facts{}, err
+			}
+			f.Logs[txn.Partition{Topic: topic, Partition: p}] = log
+		}
+	}
+	return f, nil
+}
+
+// log reads a partition's log from start to end.
+func (c *Cluster) log(ctx context.Context, topic string, partition int32) (history.Log, error) {
+	bounds, err := c.Bounds(topic, partition)
+	if err != nil {
+		return history.Log{}, fmt.Errorf("broker: log %s-%d: %w", topic, partition, err)
+	}
+	out := history.Log{Bounds: bounds}
+	err = c.walk(ctx, topic, partition, bounds.Start, bounds.End, false, func(at int64, piece share.Chunk) (int64, error) {
+		next := at
+		for raw := piece.Records; len(raw) >= batchMin; {
+			size := int(binary.BigEndian.Uint32(raw[batchSize:])) + batchSize + 4
+			if size < batchMin || size > len(raw) {
+				break
+			}
+			b, err := readBatch(raw[:size])
+			if err != nil {
+				return next, err
+			}
+			if b.Last >= at && b.First < bounds.End {
+				out.Batches = append(out.Batches, b)
+			}
+			next, raw = b.Last+1, raw[size:]
+		}
+		return next, nil
+	})
+	return out, err
+}
+
+// where a record batch has its length, and bits of its attributes
+const (
+	batchSize     = 8
+	transactional = 0x10
+	control       = 0x20
+)
+
+// readBatch reads a batch's header, and of a marker which one it is.
+func readBatch(raw []byte) (history.Batch, error) {
+	attributes := binary.BigEndian.Uint16(raw[batchAttributes:])
+	first := int64(binary.BigEndian.Uint64(raw))
+	b := history.Batch{
+		First: first, Last: first + int64(int32(binary.BigEndian.Uint32(raw[batchLastDelta:]))),
+		Writer: txn.Key{
+			ProducerID:    int64(binary.BigEndian.Uint64(raw[batchProducerID:])),
+			ProducerEpoch: int16(binary.BigEndian.Uint16(raw[batchProducerEpoch:])),
+		},
+		Transactional: attributes&transactional != 0, Control: attributes&control != 0,
+	}
+	if !b.Control {
+		return b, nil
+	}
+	var record kmsg.Record
+	var key kmsg.ControlRecordKey
+	if err := record.ReadFrom(raw[batchMin:]); err != nil {
+		return b, fmt.Errorf("marker at offset %d: %w", first, err)
+	}
+	if err := key.ReadFrom(record.Key); err != nil {
+		return b, fmt.Errorf("marker at offset %d: %w", first, err)
+	}
+	b.Commit = key.Type == kmsg.ControlRecordKeyTypeCommit
+	return b, nil
+}
