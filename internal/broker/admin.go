@@ -13,7 +13,7 @@ import (
 
 // createTopics has kfake create topics and then places their leaders.
 func (c *Cluster) createTopics(ctx context.Context, conn *front.Conn, req *kmsg.CreateTopicsRequest) (kmsg.Response, error) {
-	kresp, err := c.brokers[conn.Node].Do(ctx, req)
+	kresp, err := c.broker(conn.Node).Do(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -30,9 +30,10 @@ func (c *Cluster) createTopics(ctx context.Context, conn *front.Conn, req *kmsg.
 
 // Kafka's error codes that are answered here.
 const (
-	codeNotCoordinator = 16
-	codeInvalidConfig  = 40
-	codeInvalidRequest = 42
+	codeNotCoordinator       = 16
+	codeInvalidConfig        = 40
+	codeInvalidRequest       = 42
+	codeInvalidUpdateVersion = 95
 )
 
 func isGroup(t kmsg.ConfigResourceType) bool { return t == kmsg.ConfigResourceTypeGroupConfig }
@@ -58,7 +59,7 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 	}
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	if len(rest.Resources) > 0 {
-		kresp, err := c.brokers[conn.Node].Do(ctx, &rest)
+		kresp, err := c.broker(conn.Node).Do(ctx, &rest)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +90,7 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 	}
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
 	if len(rest.Resources) > 0 {
-		kresp, err := c.brokers[conn.Node].Do(ctx, &rest)
+		kresp, err := c.broker(conn.Node).Do(ctx, &rest)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +121,7 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 }
 
 func (c *Cluster) listGroups(ctx context.Context, conn *front.Conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
-	kresp, err := c.brokers[conn.Node].Do(ctx, req)
+	kresp, err := c.broker(conn.Node).Do(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +161,7 @@ func (c *Cluster) deleteGroups(ctx context.Context, conn *front.Conn, req *kmsg.
 		resp.Groups = append(resp.Groups, g)
 	}
 	if len(rest.Groups) > 0 {
-		kresp, err := c.brokers[conn.Node].Do(ctx, &rest)
+		kresp, err := c.broker(conn.Node).Do(ctx, &rest)
 		if err != nil {
 			return nil, err
 		}

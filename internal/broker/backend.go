@@ -31,7 +31,7 @@ func (b backend) freshID(ctx context.Context, base string) (name string, id int6
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.Version, req.TransactionalID, req.TransactionTimeoutMillis = 4, &name, math.MaxInt32
 	req.ProducerID, req.ProducerEpoch = -1, -1
-	kresp, err := b.c.brokers[b.Coordinator(name)].Do(ctx, req)
+	kresp, err := b.c.broker(b.Coordinator(name)).Do(ctx, req)
 	if err != nil {
 		return "", 0, err
 	}
@@ -74,7 +74,7 @@ func (b backend) WriteMarker(ctx context.Context, p txn.Partition, producerID in
 }
 
 func (b backend) marker(ctx context.Context, leader int32, req *kmsg.WriteTxnMarkersRequest) (int16, error) {
-	kresp, err := b.c.brokers[leader].Do(ctx, req)
+	kresp, err := b.c.broker(leader).Do(ctx, req)
 	if err != nil {
 		return 0, err
 	}

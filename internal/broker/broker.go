@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +35,8 @@ type Config struct {
 
 	Profile      wire.Profile // how staging is spoken; default Draft95
 	Stock44      bool         // look like stock Kafka 4.4: keys 93 and 94 of other meaning, share.version 2, no staging
-	LacksStaging []int32      // nodes that do not advertise staging
+	LacksStaging []int32      // nodes that do not advertise staging; may name ones that join later
+	ShareVersion int16        // finalized share.version at first; default what staging needs, in Stock44 its highest
 
 	GroupConfigs       map[string]map[string]string // per share group, Kafka's names
 	OffsetReset        string                       // share.auto.offset.reset of groups that set none; default latest
@@ -59,7 +59,6 @@ const StateTopic = "__share_group_state"
 type Cluster struct {
 	cfg     Config
 	kf      *kfake.Cluster
-	brokers []*front.Broker
 	engine  *share.Engine
 	txns    *txn.Coordinator
 	ids     atomic.Uint64
@@ -67,6 +66,12 @@ type Cluster struct {
 	offsets stagedOffsets
 	history *history.Recorder // nil: none is kept
 	deeds   sync.WaitGroup    // functions of Actions
+
+	features features
+
+	nodeMu  sync.RWMutex
+	brokers []*front.Broker
+	lacks   map[int32]bool // staging
 
 	die    context.Context
 	cancel context.CancelFunc
@@ -97,14 +102,26 @@ func Start(cfg Config) (*Cluster, error) {
 	if cfg.Profile == wire.None {
 		cfg.Profile = wire.Draft95
 	}
-	c := &Cluster{cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)}}
+	if cfg.ShareVersion == 0 {
+		cfg.ShareVersion = cfg.Profile.ShareVersion()
+		if cfg.Stock44 {
+			cfg.ShareVersion = stockShareVersion
+		}
+	}
+	c := &Cluster{
+		cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)},
+		features: features{levels: levels{share: cfg.ShareVersion, txn: stagingTxnVersion}, epoch: 1}, lacks: make(map[int32]bool),
+	}
+	for _, node := range cfg.LacksStaging {
+		c.lacks[node] = true
+	}
 	c.die, c.cancel = context.WithCancel(context.Background())
 	if cfg.History {
 		c.history = &history.Recorder{}
 	}
 	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die, Observe: history.Observe[txn.Event](c.history)})
 	c.engine = share.New(share.Config{
-		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44, OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
+		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44 && c.features.levels.staging(cfg.Profile), OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
 		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, Logger: cfg.Logger,
 		Observe: history.Observe[share.Event](c.history),
@@ -139,26 +156,6 @@ func (c *Cluster) ports() []int {
 	return make([]int, c.cfg.Brokers)
 }
 
-// listen opens a node's public listener and gives kfake the one behind it;
-// kfake calls it once per node, in order.
-func (c *Cluster) listen(network, address string) (net.Listener, error) {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	pub, err := c.open(network, net.JoinHostPort(c.cfg.Host, port))
-	if err != nil {
-		return nil, err
-	}
-	again := pub.Addr().String()
-	b, back := front.New(front.Config{
-		Node: int32(len(c.brokers)), Handler: c, Public: pub, IDs: &c.ids, Die: c.die,
-		Listen: func() (net.Listener, error) { return c.open(network, again) },
-	})
-	c.brokers = append(c.brokers, b)
-	return back, nil
-}
-
 func (c *Cluster) open(network, address string) (net.Listener, error) {
 	l, err := c.cfg.Listen(network, address)
 	if err == nil && c.cfg.TLS != nil {
@@ -180,15 +177,16 @@ func (c *Cluster) Close() {
 }
 
 func (c *Cluster) closeFronts() {
-	for _, b := range c.brokers {
+	for _, b := range c.nodes() {
 		b.Close()
 	}
 }
 
 // Seeds are the brokers' addresses, in order of node.
 func (c *Cluster) Seeds() []string {
-	out := make([]string, len(c.brokers))
-	for i, b := range c.brokers {
+	nodes := c.nodes()
+	out := make([]string, len(nodes))
+	for i, b := range nodes {
 		out[i] = b.Addr()
 	}
 	return out
@@ -207,8 +205,9 @@ func (c *Cluster) CreateTopic(name string, partitions int32) error {
 
 // place makes leaders predictable: kfake draws them at random.
 func (c *Cluster) place(topic string) error {
+	nodes := int32(len(c.nodes()))
 	for _, p := range c.kf.PartitionInfos(topic) {
-		if node := p.Partition % int32(len(c.brokers)); node != p.Leader {
+		if node := p.Partition % nodes; node != p.Leader {
 			if err := c.kf.MoveTopicPartition(topic, p.Partition, node); err != nil {
 				return fmt.Errorf("broker: topic %s: %w", topic, err)
 			}
@@ -239,13 +238,6 @@ func (c *Cluster) TopicID(topic string) [16]byte {
 	return [16]byte{}
 }
 
-// StopNode cuts a node's connections and refuses new ones; StartNode undoes
-// it. Logs and leaders stay.
-func (c *Cluster) StopNode(node int32) { c.brokers[node].Stop() }
-
-// StartNode undoes StopNode, at the same address.
-func (c *Cluster) StartNode(node int32) error { return c.brokers[node].Start() }
-
 // HoldMarkers: see txn.Coordinator.HoldMarkers.
 func (c *Cluster) HoldMarkers(fn func(ctx context.Context, txnID string, commit bool)) {
 	c.txns.HoldMarkers(fn)
@@ -272,30 +264,4 @@ func (c *Cluster) SetGroupConfig(group string, kv map[string]string) error {
 		set[k] = &v
 	}
 	return c.engine.SetGroupConfig(group, set)
-}
-
-// staging is the profile that a node speaks.
-func (c *Cluster) staging(node int32) wire.Profile {
-	if c.cfg.Stock44 {
-		return wire.None
-	}
-	for _, n := range c.cfg.LacksStaging {
-		if n == node {
-			return wire.None
-		}
-	}
-	return c.cfg.Profile
-}
-
-// hostPort splits a node's address.
-func (c *Cluster) hostPort(node int32) (string, int32, bool) {
-	if node < 0 || int(node) >= len(c.brokers) {
-		return "", 0, false
-	}
-	host, port, err := net.SplitHostPort(c.brokers[node].Addr())
-	if err != nil {
-		return "", 0, false
-	}
-	n, err := strconv.ParseInt(port, 10, 32)
-	return host, int32(n), err == nil
 }

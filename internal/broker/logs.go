@@ -75,25 +75,21 @@ func (l logs) Read(ctx context.Context, topic string, partition int32, offset in
 		return chunk, nil
 	}
 	offset = max(offset, bounds.Start)
-	leader, _ := l.Leader(topic, partition)
-	if leader < 0 {
-		return share.Chunk{}, errNoPartition
-	}
-	p, err := l.fetch(ctx, topic, partition, leader, offset, maxBytes, 0)
+	p, err := l.fetch(ctx, topic, partition, offset, maxBytes, 0)
 	if err != nil {
 		return share.Chunk{}, err
 	}
 	chunk.Records = p.RecordBatches
 	if committed {
-		chunk.Aborted, err = l.aborted(ctx, topic, partition, leader, offset, maxBytes)
+		chunk.Aborted, err = l.aborted(ctx, topic, partition, offset, maxBytes)
 	}
 	return chunk, err
 }
 
 // aborted asks which aborted transactions a piece of log touches: only a
 // read_committed fetch tells.
-func (l logs) aborted(ctx context.Context, topic string, partition, leader int32, offset int64, maxBytes int32) ([]share.AbortedTxn, error) {
-	p, err := l.fetch(ctx, topic, partition, leader, offset, maxBytes, 1)
+func (l logs) aborted(ctx context.Context, topic string, partition int32, offset int64, maxBytes int32) ([]share.AbortedTxn, error) {
+	p, err := l.fetch(ctx, topic, partition, offset, maxBytes, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +100,30 @@ func (l logs) aborted(ctx context.Context, topic string, partition, leader int32
 	return out, nil
 }
 
-func (l logs) fetch(ctx context.Context, topic string, partition, leader int32, offset int64, maxBytes int32, isolation int8) (*kmsg.FetchResponseTopicPartition, error) {
+// askLeader asks kfake's leader of a partition, again where it moved between
+// the look and the question; code is the answer's of the partition.
+func (l logs) askLeader(ctx context.Context, topic string, partition int32, req kmsg.Request, code func(kmsg.Response) (int16, error)) (kmsg.Response, error) {
+	for {
+		leader, _ := l.Leader(topic, partition)
+		if leader < 0 {
+			return nil, errNoPartition
+		}
+		resp, err := l.c.broker(leader).Do(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		switch c, err := code(resp); {
+		case err != nil:
+			return nil, err
+		case c == codeNotLeader:
+			continue
+		default:
+			return resp, kerr.ErrorForCode(c)
+		}
+	}
+}
+
+func (l logs) fetch(ctx context.Context, topic string, partition int32, offset int64, maxBytes int32, isolation int8) (*kmsg.FetchResponseTopicPartition, error) {
 	req := kmsg.NewPtrFetchRequest()
 	req.Version, req.MaxBytes, req.SessionEpoch, req.IsolationLevel = fetchVersion, maxBytes, -1, isolation
 	rt := kmsg.NewFetchRequestTopic()
@@ -113,23 +132,20 @@ func (l logs) fetch(ctx context.Context, topic string, partition, leader int32, 
 	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = partition, offset, maxBytes
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	kresp, err := l.c.brokers[leader].Do(ctx, req)
+	kresp, err := l.askLeader(ctx, topic, partition, req, func(r kmsg.Response) (int16, error) {
+		resp := r.(*kmsg.FetchResponse)
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return 0, fmt.Errorf("fetch answered %d topics, code %d", len(resp.Topics), resp.ErrorCode)
+		}
+		return resp.Topics[0].Partitions[0].ErrorCode, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	resp := kresp.(*kmsg.FetchResponse)
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, fmt.Errorf("fetch answered %d topics, code %d", len(resp.Topics), resp.ErrorCode)
-	}
-	p := &resp.Topics[0].Partitions[0]
-	return p, kerr.ErrorForCode(p.ErrorCode)
+	return &kresp.(*kmsg.FetchResponse).Topics[0].Partitions[0], nil
 }
 
 func (l logs) OffsetForTime(ctx context.Context, topic string, partition int32, at time.Time) (int64, error) {
-	leader, _ := l.Leader(topic, partition)
-	if leader < 0 {
-		return 0, errNoPartition
-	}
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.Version, req.ReplicaID = 4, -1
 	rt := kmsg.NewListOffsetsRequestTopic()
@@ -138,20 +154,18 @@ func (l logs) OffsetForTime(ctx context.Context, topic string, partition int32, 
 	rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = partition, at.UnixMilli(), -1
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	kresp, err := l.c.brokers[leader].Do(ctx, req)
+	kresp, err := l.askLeader(ctx, topic, partition, req, func(r kmsg.Response) (int16, error) {
+		resp := r.(*kmsg.ListOffsetsResponse)
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return 0, fmt.Errorf("list offsets answered %d topics", len(resp.Topics))
+		}
+		return resp.Topics[0].Partitions[0].ErrorCode, nil
+	})
 	if err != nil {
 		return 0, err
 	}
-	resp := kresp.(*kmsg.ListOffsetsResponse)
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, fmt.Errorf("list offsets answered %d topics", len(resp.Topics))
-	}
-	p := resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-		return 0, err
-	}
-	if p.Offset >= 0 {
-		return p.Offset, nil
+	if found := kresp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0].Offset; found >= 0 {
+		return found, nil
 	}
 	bounds, err := l.Bounds(ctx, topic, partition) // nothing is that young
 	return bounds.End, err

@@ -63,7 +63,7 @@ func (b backend) StageOffsets(ctx context.Context, node int32, key txn.Key, req 
 	inner := *req
 	inner.Version = max(req.Version, implicitTxn)
 	inner.TransactionalID, inner.ProducerID, inner.ProducerEpoch = k.name, k.id, 0
-	kresp, err := b.c.brokers[node].Do(ctx, &inner)
+	kresp, err := b.c.broker(node).Do(ctx, &inner)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (b backend) EndOffsets(ctx context.Context, key txn.Key, commit bool) error
 	}
 	req := kmsg.NewPtrEndTxnRequest()
 	req.Version, req.TransactionalID, req.ProducerID, req.Commit = 4, k.name, k.id, commit
-	kresp, err := b.c.brokers[b.Coordinator(k.name)].Do(ctx, req)
+	kresp, err := b.c.broker(b.Coordinator(k.name)).Do(ctx, req)
 	if err != nil {
 		return err
 	}

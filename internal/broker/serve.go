@@ -27,6 +27,7 @@ const (
 	keyDescribeConfigs    = 32
 	keyDeleteGroups       = 42
 	keyAlterConfigs       = 44
+	keyUpdateFeatures     = 57
 	keyDescribeProducers  = 61
 	keyDescribeTxns       = 65
 	keyListTxns           = 66
@@ -63,7 +64,7 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return c.produce(ctx, conn, q, reply)
 	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
-		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyCreateTopics:
+		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics:
 	default:
 		switch {
 		case staging != wire.None && q.Key == staging.Key():
@@ -139,6 +140,8 @@ func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m 
 		return c.describeConfigs(ctx, conn, m)
 	case *kmsg.IncrementalAlterConfigsRequest:
 		return c.alterConfigs(ctx, conn, m)
+	case *kmsg.UpdateFeaturesRequest:
+		return c.updateFeatures(ctx, conn, m)
 	case *kmsg.ListGroupsRequest:
 		return c.listGroups(ctx, conn, m)
 	case *kmsg.DeleteGroupsRequest:
@@ -185,38 +188,12 @@ func (c *Cluster) offer(node int32, resp *kmsg.ApiVersionsResponse) {
 	add := func(key int16) {
 		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key})
 	}
-	level := c.cfg.Profile.ShareVersion()
 	if c.cfg.Stock44 {
-		level = 2 // dead-letter queues
 		add(keyStreamsTopology)
 		add(keyUnregister)
 	}
-	if p := c.staging(node); p != wire.None {
-		add(p.Key())
+	if c.offers(node) {
+		add(c.cfg.Profile.Key())
 	}
-	feature := func(name string, level int16) {
-		found := false
-		for i := range resp.SupportedFeatures {
-			if f := &resp.SupportedFeatures[i]; f.Name == name {
-				f.MaxVersion, found = level, true
-			}
-		}
-		if !found {
-			resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: name, MaxVersion: level})
-		}
-		found = false
-		for i := range resp.FinalizedFeatures {
-			if f := &resp.FinalizedFeatures[i]; f.Name == name {
-				f.MinVersionLevel, f.MaxVersionLevel, found = level, level, true
-			}
-		}
-		if !found {
-			resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{Name: name, MinVersionLevel: level, MaxVersionLevel: level})
-		}
-	}
-	feature("share.version", level)
-	feature("transaction.version", 2)
-	if resp.FinalizedFeaturesEpoch < 0 {
-		resp.FinalizedFeaturesEpoch = 1
-	}
+	c.patchFeatures(node, resp)
 }

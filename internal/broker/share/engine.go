@@ -131,15 +131,29 @@ func (e *Engine) NodeDown(node int32) {
 	e.broadcast()
 }
 
+// Staged tells whether any record is staged.
+func (e *Engine) Staged() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.anyStaged()
+}
+
+func (e *Engine) anyStaged() bool {
+	for _, p := range e.parts {
+		if p.pending() {
+			return true
+		}
+	}
+	return false
+}
+
 // SetStaging says whether the finalized features have staging. Turning it off is
 // refused, with false, while any record is staged (KIP-1289, Downgrade).
 func (e *Engine) SetStaging(on bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, p := range e.parts {
-		if !on && p.pending() {
-			return false
-		}
+	if !on && e.anyStaged() {
+		return false
 	}
 	e.staging = on
 	return true

@@ -89,7 +89,7 @@ func TestEvents(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		before         []step
-		do             step // nil: the locks' second passes
+		do             step    // nil: the locks' second passes
 		draft95, kip93 []Event // nil: nothing is told
 	}{
 		{"acquired again", []step{func(u *user, _ int32) { u.mustAck(batch(0, 3, acks.Release)) }}, func(u *user, _ int32) { u.fetch() },
