@@ -44,7 +44,9 @@ func sample(v reflect.Value) {
 	}
 }
 
-// codes gives all codes of an answer, and the names beside them.
+// codesOf gives all codes of an answer, and the names beside them.
+func codesOf(resp kmsg.Response) ([]int16, []string) { return codes(reflect.ValueOf(resp)) }
+
 func codes(v reflect.Value) (out []int16, names []string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -113,7 +115,7 @@ func TestAnswerEveryRequest(t *testing.T) {
 					continue
 				}
 				resp := raw.ask(req)
-				got, names := codes(reflect.ValueOf(resp))
+				got, names := codesOf(resp)
 				n := 0
 				for _, c := range got {
 					if c == code {

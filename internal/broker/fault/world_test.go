@@ -2,23 +2,30 @@ package fault
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // world is a cluster with a plan, and a client that repeats nothing by itself.
 type world struct {
 	*broker.Cluster
-	t  *testing.T
-	cl *kgo.Client
+	t    *testing.T
+	cl   *kgo.Client
+	opts []kgo.Opt // of clients
 }
 
-func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config) *world {
+func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config, opts ...kgo.Opt) *world {
 	t.Helper()
 	cfg.Intercept = plan.Intercept()
 	c, err := broker.Start(cfg)
@@ -26,14 +33,18 @@ func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	w := &world{Cluster: c, t: t}
+	w := &world{Cluster: c, t: t, opts: opts}
 	w.cl = w.client(ctx)
 	return w
 }
 
 func (w *world) client(ctx context.Context, opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.Seeds()...), kgo.DisableClientMetrics(), kgo.WithContext(ctx)}, opts...)...)
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(wire.Draft95.Key(), 0)
+	cl, err := kgo.NewClient(slices.Concat([]kgo.Opt{
+		kgo.SeedBrokers(w.Seeds()...), kgo.DisableClientMetrics(), kgo.WithContext(ctx), kgo.MaxVersions(versions),
+	}, w.opts, opts)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -46,9 +57,20 @@ func (w *world) try(ctx context.Context, node int, req kmsg.Request) (kmsg.Respo
 	return w.cl.Broker(node).Request(ctx, req)
 }
 
+// routed is who answers a request as kgo knows it.
+const routed = -1
+
+// request asks a node, again if the connection was just cut.
 func (w *world) request(ctx context.Context, node int, req kmsg.Request) kmsg.Response {
 	w.t.Helper()
-	resp, err := w.try(ctx, node, req)
+	ask := w.cl.Request
+	if node != routed {
+		ask = w.cl.Broker(node).RetriableRequest
+	}
+	resp, err := ask(ctx, req)
+	if errors.Is(err, io.EOF) {
+		resp, err = ask(ctx, req)
+	}
 	if err != nil {
 		w.t.Fatalf("key %d: %v", req.Key(), err)
 	}
@@ -88,4 +110,14 @@ func (c *rawConn) ask(req kmsg.Request) kmsg.Response {
 		c.t.Fatal(err)
 	}
 	return resp
+}
+
+// transaction is the state of transactional id x; zero if there is none.
+func (w *world) transaction() txn.View {
+	for _, v := range w.Transactions() {
+		if v.ID == "x" {
+			return v
+		}
+	}
+	return txn.View{ProducerEpoch: -1}
 }
