@@ -44,11 +44,7 @@ func Connect(opts ...Opt) (*Cluster, error) {
 
 // Ping asks any broker for metadata. An error wraps what kgo saw.
 func (c *Cluster) Ping(ctx context.Context) error {
-	meta, err := c.core.Meta()
-	if err == nil {
-		err = meta.Ping(ctx)
-	}
-	if err != nil {
+	if err := c.core.Use(func(meta *kgo.Client) error { return meta.Ping(ctx) }); err != nil {
 		return connError("Ping", err)
 	}
 	return nil

@@ -21,8 +21,9 @@ var (
 	// ErrFenced: another producer took the transactional id. Fatal: stop this
 	// one, or give each process an id of its own.
 	ErrFenced = errors.New("sharetxn: fenced by a newer producer of the same transactional id: another process with this id (the same Instance) took over; stop this one, or give each process an id of its own")
-	// ErrUnsupported: the brokers do not prove what is needed. Fatal; nothing
-	// was sent. As *UnsupportedError it lists what each broker offers.
+	// ErrUnsupported: the brokers do not prove what is needed, or not any more.
+	// Fatal; nothing was sent, or the transaction under way is aborted. As
+	// *UnsupportedError it lists what each broker offers.
 	ErrUnsupported = errors.New("sharetxn: not supported by the brokers")
 	// ErrTxnEnded: the handle's transaction has ended. Abort never returns it.
 	ErrTxnEnded = errors.New("sharetxn: transaction already ended")
@@ -251,7 +252,7 @@ func (e *UnsupportedError) Error() string {
 		}
 		fmt.Fprintf(&b, "; broker %d: %s", r.NodeID, state)
 	}
-	b.WriteString(". Nothing was sent on that key. No released Kafka has KIP-1289 yet: use a broker that has it, or plain acknowledgements (at least once); the commit ledger for stock Kafka (Guarantee: processor.Ledger) is not part of this version")
+	b.WriteString(". Nothing more is sent on that key. No released Kafka has KIP-1289 yet: use a broker that has it, or plain acknowledgements (at least once); the commit ledger for stock Kafka (Guarantee: processor.Ledger) is not part of this version")
 	return b.String()
 }
 

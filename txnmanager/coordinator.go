@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/sharetxn/sharetxn/internal/probe"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -152,8 +153,9 @@ func (c *coordinator) endOnce(ctx context.Context, of identity, commit bool) (co
 }
 
 // unsent tells of an error of a request that it surely never left: no
-// connection could be made. Anything else may have arrived.
+// connection could be made, or kgo holds that the broker does not speak it.
+// Anything else may have arrived.
 func unsent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial"
+	return ok && op.Op == "dial" || probe.Behind(err)
 }

@@ -23,8 +23,8 @@ type TransactionManager struct {
 	cluster *sharetxn.Cluster
 	core    *core.Cluster
 	log     *slog.Logger
-	client  *kgo.Client // for everything but producing
-	coord   coordinator // used with the turn only
+	client  *kgo.Client // for everything but producing; with the turn only
+	coord   coordinator // likewise
 	leaders leaders     // likewise
 	leash   leash
 	wg      sync.WaitGroup
@@ -43,7 +43,6 @@ type TransactionManager struct {
 	txn       *Transaction
 	pending   *Transaction // with the state OutcomeUnknown
 	following following
-	staging   bool // proven by all brokers
 }
 
 // New checks; it opens no connection. Errors are of class usage and name the
@@ -60,7 +59,7 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Transactio
 		return nil, err
 	}
 	co := core.Of(cl)
-	client, err := co.NewClient(PinEndTxn(), kgo.RequestTimeoutOverhead(requestTimeout), kgo.DisableClientMetrics())
+	client, err := newClient(co)
 	if errors.Is(err, core.ErrClosed) {
 		return nil, &sharetxn.Error{Op: "New", Class: sharetxn.ClassFatal, TransactionalID: transactionalID, Err: sharetxn.ErrClosed}
 	} else if err != nil {
@@ -73,6 +72,23 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Transactio
 		turn:    make(chan struct{}, 1),
 		ident:   unknownIdentity,
 	}, nil
+}
+
+func newClient(co *core.Cluster) (*kgo.Client, error) {
+	return co.NewClient(PinEndTxn(), kgo.RequestTimeoutOverhead(requestTimeout), kgo.DisableClientMetrics())
+}
+
+// reconnect replaces the kgo client, which asks what a broker speaks only when it
+// connects; the turn is held.
+func (m *TransactionManager) reconnect() error {
+	cl, err := newClient(m.core)
+	if err != nil {
+		return err
+	}
+	old := m.client
+	m.client, m.coord.client, m.leaders.client = cl, cl, cl
+	old.Close()
+	return nil
 }
 
 // TransactionalID is the id.
@@ -126,14 +142,11 @@ func (m *TransactionManager) step(op string, e event) error {
 }
 
 // ProveStaging makes sure that every broker speaks TxnShareAcknowledge
-// (KIP-1289); the proof is asked for once. Otherwise the error is an
-// *UnsupportedError and nothing was sent on that key; transactions that only
-// produce still work.
+// (KIP-1289); what was proven is asked for again only once a broker has denied
+// it. Otherwise the error is an *UnsupportedError and nothing was sent on that
+// key; transactions that only produce still work.
 func (m *TransactionManager) ProveStaging(ctx context.Context) error {
-	m.mu.Lock()
-	proven := m.staging
-	m.mu.Unlock()
-	if proven {
+	if m.core.Proven() {
 		return nil
 	}
 	ctx, free := m.leash.bound(ctx, m.cfg.resolve)
@@ -145,9 +158,6 @@ func (m *TransactionManager) ProveStaging(ctx context.Context) error {
 	if !caps.SupportsStaging() {
 		return &sharetxn.UnsupportedError{Found: caps}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.staging = true
 	return nil
 }
 

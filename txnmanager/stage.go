@@ -170,7 +170,7 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 	for attempt := 1; ; attempt++ {
 		resp, err := t.ask(ctx, r, attempt)
 		if errors.Is(err, probe.ErrNotProven) && !cutOff(err) {
-			return nil, t.unproven(ctx, err)
+			return nil, m.failure(stageOp, sharetxn.ClassFatal, t.unsupported(ctx, r, fmt.Errorf("%w: %w", sharetxn.ErrUnsupported, err)))
 		}
 		if err == nil {
 			var a stageAnswer
@@ -179,13 +179,13 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 			case err != nil: // an answer that does not fit proves nothing
 				return nil, m.failure(stageOp, sharetxn.ClassAbortable, err)
 			case a.failed != nil:
-				return nil, m.partitionRefused(a.failed.code, r.member.GroupID(), a.failed.tp)
+				return nil, t.explained(ctx, r, m.partitionRefused(a.failed.code, r.member.GroupID(), a.failed.tp))
 			case a.again:
 				err = m.refused(rpcStage, a.code)
 			case a.code != 0:
 				refused := m.refused(rpcStage, a.code)
 				refused.Group = r.member.GroupID()
-				return nil, refused
+				return nil, t.explained(ctx, r, refused)
 			default:
 				return a.moved, nil
 			}
@@ -225,6 +225,9 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	}
 	began := time.Now()
 	kresp, err := m.client.Broker(int(r.node)).Request(ctx, r.build(profile, m.id, t.ident))
+	if probe.Behind(err) {
+		err = errors.Join(err, m.reconnect())
+	}
 	resp, ok := kresp.(*wire.Response)
 	if err == nil && !ok {
 		err = fmt.Errorf("answer is a %T", kresp)
@@ -263,10 +266,22 @@ func (m *TransactionManager) stageError(err error, resp *wire.Response) error {
 	return nil
 }
 
-// unproven says what every broker offers, where that can be asked.
-func (t *Transaction) unproven(ctx context.Context, err error) error {
+// explained adds to a refusal why the broker does not speak it any more, if that
+// is what it says: a feature was lowered since the proof.
+func (t *Transaction) explained(ctx context.Context, r *stageRequest, refused *sharetxn.Error) error {
+	if refused.Code == kerr.UnsupportedVersion.Code {
+		refused.Err = t.unsupported(ctx, r, refused.Err)
+	}
+	return refused
+}
+
+// unsupported takes back what rests on the broker's proof, so that the next
+// transaction begins with new ones, and says what every broker offers, or else
+// err.
+func (t *Transaction) unsupported(ctx context.Context, r *stageRequest, err error) error {
+	t.m.core.Deny(r.node)
 	if caps, e := t.m.cluster.Capabilities(ctx); e == nil && !caps.SupportsStaging() {
 		return &sharetxn.UnsupportedError{Found: caps}
 	}
-	return t.m.failure(stageOp, sharetxn.ClassFatal, fmt.Errorf("%w: %w", sharetxn.ErrUnsupported, err))
+	return err
 }

@@ -40,7 +40,7 @@ type Cluster struct {
 	prover *probe.Prover
 
 	mu     sync.Mutex
-	meta   *kgo.Client
+	meta   *metaClient
 	closed bool
 	owners map[ownerKey]bind.Owner
 }
@@ -89,52 +89,34 @@ func maxVersions() *kversion.Versions {
 	return v
 }
 
-// Meta is the one client for metadata and proofs, made at the first call.
-func (c *Cluster) Meta() (*kgo.Client, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, ErrClosed
-	}
-	if c.meta == nil {
-		c.mu.Unlock()
-		cl, err := c.NewClient()
-		c.mu.Lock()
-		switch {
-		case err != nil:
-			return nil, err
-		case c.closed:
-			cl.Close()
-			return nil, ErrClosed
-		case c.meta != nil: // another goroutine was first
-			cl.Close()
-		default:
-			c.meta = cl
-		}
-	}
-	return c.meta, nil
-}
-
 // Capabilities asks every broker what it offers and proves staging where all
 // brokers advertise it. What was proven before and still stands is not asked
 // again. An error means that the question could not be asked.
-func (c *Cluster) Capabilities(ctx context.Context) (probe.Report, error) {
-	meta, err := c.Meta()
-	if err != nil {
-		return probe.Report{}, err
-	}
-	return c.prover.Report(ctx, meta)
+func (c *Cluster) Capabilities(ctx context.Context) (rep probe.Report, err error) {
+	err = c.Use(func(meta *kgo.Client) (err error) {
+		rep, err = c.prover.Report(ctx, meta)
+		return err
+	})
+	return rep, err
 }
 
 // Prove makes sure, before a byte of staging goes to it, that the broker has
 // proven the profile since it was last connected. Cheap when it has.
-func (c *Cluster) Prove(ctx context.Context, node int32) (wire.Profile, error) {
-	meta, err := c.Meta()
-	if err != nil {
-		return wire.None, err
-	}
-	return c.prover.Prove(ctx, meta, node)
+func (c *Cluster) Prove(ctx context.Context, node int32) (profile wire.Profile, err error) {
+	err = c.Use(func(meta *kgo.Client) (err error) {
+		profile, err = c.prover.Prove(ctx, meta, node)
+		return err
+	})
+	return profile, err
 }
+
+// Proven tells whether Capabilities found staging proven by all brokers and no
+// broker has denied it since. Brokers that joined later are asked by Prove.
+func (c *Cluster) Proven() bool { return c.prover.Whole() }
+
+// Deny takes back what the broker has proven: it was found not to speak the
+// profile, or not any more. Capabilities then asks everyone again.
+func (c *Cluster) Deny(node int32) { c.prover.Deny(node) }
 
 // Register makes a consumer of this process known by its group and member id
 // until the returned function is called.
@@ -165,6 +147,6 @@ func (c *Cluster) Close() {
 	c.meta, c.closed = nil, true
 	c.mu.Unlock()
 	if meta != nil {
-		meta.Close()
+		meta.client.Close()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,16 @@ type features struct{ share, transaction int16 }
 // ask Report for the whole picture.
 var ErrNotProven = errors.New("staging not proven")
 
+// ErrBehind: the kgo client connected before the broker spoke the key, and kgo
+// asks what a broker speaks only when it connects. Nothing was sent.
+var ErrBehind = errors.New("the client connected before the broker spoke the staging key")
+
+// Behind tells whether a request failed for that reason. kgo exports no value
+// for it; a test holds its wording.
+func Behind(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "broker is too old")
+}
+
 // Prover keeps the proofs of one cluster. It is a kgo hook: a broker that
 // disconnects loses its proof, so that one that comes back as another version
 // is asked again. Safe for concurrent use.
@@ -55,8 +66,10 @@ type Prover struct {
 	want wire.Profile
 
 	mu     sync.Mutex
-	proven map[int32]int // node -> disconnects seen when it was proven
-	gone   map[int32]int // node -> disconnects seen
+	proven map[int32]int      // node -> disconnects seen when it was proven
+	gone   map[int32]int      // node -> disconnects seen
+	whole  map[int32]struct{} // the brokers of the last Report in which all had proof; nil: since denied
+	denied int                // how often a broker denied it
 }
 
 // New makes a Prover without proofs. Looked for is want, or where that is None
@@ -78,6 +91,56 @@ func (p *Prover) OnBrokerDisconnect(meta kgo.BrokerMetadata, _ net.Conn) {
 	delete(p.proven, meta.NodeID)
 }
 
+// Whole tells whether all brokers there were had proof when they were last
+// asked, and none of them was found since to speak it no more. One that joins
+// later is asked before anything is sent to it.
+func (p *Prover) Whole() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.whole != nil
+}
+
+// Deny takes a broker's proof back, and what rests on it: the broker does not
+// speak it, or not any more.
+func (p *Prover) Deny(node int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.proven, node)
+	p.whole = nil
+	p.denied++
+}
+
+// contradict is Deny by what a broker advertises; one that joined later
+// contradicts nothing.
+func (p *Prover) contradict(node int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.proven, node)
+	if _, ours := p.whole[node]; ours {
+		p.whole = nil
+		p.denied++
+	}
+}
+
+func (p *Prover) denials() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.denied
+}
+
+// keepWhole notes that all of rows had proof, unless one denied it meanwhile.
+func (p *Prover) keepWhole(rows []Row, denied int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.denied != denied {
+		return
+	}
+	p.whole = make(map[int32]struct{}, len(rows))
+	for _, r := range rows {
+		p.whole[r.NodeID] = struct{}{}
+	}
+}
+
 func (p *Prover) has(node int32) (proven bool, gone int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +159,9 @@ func (p *Prover) keep(node int32, gone int) {
 
 // Report asks every broker of the metadata. Only if all advertise the profile
 // is the handshake sent, so that not one byte goes to a cluster that is mixed
-// or means something else by the key.
+// or means something else by the key. ErrBehind: ask again with a new client.
 func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
+	denied := p.denials()
 	meta, err := metadata(ctx, cl)
 	if err != nil {
 		return Report{}, err
@@ -128,6 +192,7 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 		}
 		if r.Reason != "" {
 			rep.Staging = wire.None
+			p.contradict(r.NodeID)
 		}
 	}
 	if rep.Staging == wire.None {
@@ -142,8 +207,11 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 		r := &rep.Brokers[i]
 		if proven, _ := p.has(r.NodeID); !proven {
 			if err := p.handshake(ctx, cl, r.NodeID); err != nil {
-				if ctx.Err() != nil {
+				if ctx.Err() != nil || errors.Is(err, ErrBehind) {
 					return Report{}, err
+				}
+				if errors.Is(err, kerr.UnsupportedVersion) {
+					p.Deny(r.NodeID)
 				}
 				r.Reason, rep.Staging = "handshake failed: "+err.Error(), wire.None
 				continue
@@ -152,10 +220,14 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 		}
 		r.Proven = true
 	}
+	if rep.Staging != wire.None {
+		p.keepWhole(rep.Brokers, denied)
+	}
 	return rep, nil
 }
 
-// Prove asks one broker unless its proof stands.
+// Prove asks one broker unless its proof stands. ErrBehind: ask again with a new
+// client.
 func (p *Prover) Prove(ctx context.Context, cl *kgo.Client, node int32) (wire.Profile, error) {
 	proven, gone := p.has(node)
 	if proven {
@@ -168,7 +240,9 @@ func (p *Prover) Prove(ctx context.Context, cl *kgo.Client, node int32) (wire.Pr
 	if row.Reason != "" {
 		return wire.None, fmt.Errorf("%w: broker %d: %s", ErrNotProven, node, row.Reason)
 	}
-	if err := p.handshake(ctx, cl, node); err != nil {
+	if err := p.handshake(ctx, cl, node); errors.Is(err, ErrBehind) {
+		return wire.None, err
+	} else if err != nil {
 		return wire.None, fmt.Errorf("%w: broker %d: handshake: %w", ErrNotProven, node, err)
 	}
 	p.keep(node, gone)
@@ -242,7 +316,9 @@ func (p *Prover) handshake(ctx context.Context, cl *kgo.Client, node int32) erro
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	kresp, err := cl.Broker(int(node)).Request(ctx, wire.NewHandshake(p.want))
-	if err != nil {
+	if Behind(err) {
+		return fmt.Errorf("%w: broker %d: %w", ErrBehind, node, err)
+	} else if err != nil {
 		return err
 	}
 	resp, ok := kresp.(*wire.Response)
