@@ -147,6 +147,11 @@ func (c *Cluster) updateFeatures(ctx context.Context, conn *front.Conn, req *kms
 		if resp.ErrorCode != 0 {
 			return resp, nil
 		}
+		for _, r := range resp.Results { // below version 2 kfake tells its errors here
+			if r.ErrorCode != 0 {
+				return fail(r.ErrorCode, r.Feature, "not changed")
+			}
+		}
 	}
 	if !req.ValidateOnly {
 		if feature, why := c.setLevels(ours, false); why != "" {
