@@ -1,8 +1,10 @@
 package txn
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -227,7 +229,7 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 		case refuse:
 			resp.ErrorCode = code
 		case begin:
-			c.prepare(t, req.Commit, fresh)
+			c.prepare(t, req.Commit, fresh, true)
 			if c.hold == nil {
 				wait = t.done
 			}
@@ -252,14 +254,14 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 
 // abort ends the ongoing transaction without its producer (fencing, timeout).
 // c.mu is held.
-func (c *Coordinator) abort(t *transaction) { c.prepare(t, false, -1) }
+func (c *Coordinator) abort(t *transaction) { c.prepare(t, false, -1, false) }
 
 // prepare writes the decision: from here on the outcome is fixed. Markers carry
 // the epoch after the transaction's, also where that one is never given out.
 // At the last epoch the producer id changes: to fresh, or, where that is -1
 // because no I/O could be done, to one that is asked for with the markers. c.mu
 // is held.
-func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64) {
+func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64, byProducer bool) {
 	t.timer.Stop()
 	key := t.writer
 	late := t.epoch >= lastEpoch && fresh < 0
@@ -271,6 +273,8 @@ func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64) {
 		t.status = PrepareCommit
 	}
 	t.done = make(chan struct{})
+	decision := Event{TransactionalID: t.name, Writer: key, Commit: commit, ByProducer: byProducer, Partitions: partitions(t.parts)}
+	c.tell(decision)
 	hold := c.hold
 	c.wg.Go(func() {
 		ctx := c.cfg.Die
@@ -296,7 +300,23 @@ func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64) {
 			t.status = CompleteCommit
 		}
 		t.parts, t.offsets = make(map[Partition]struct{}), false
+		decision.Applied = true
+		c.tell(decision)
 		close(t.done)
+	})
+}
+
+// tell tells whoever observes; c.mu is held.
+func (c *Coordinator) tell(e Event) {
+	if c.cfg.Observe != nil {
+		c.cfg.Observe(e)
+	}
+}
+
+// partitions gives the partitions in order.
+func partitions(set map[Partition]struct{}) []Partition {
+	return slices.SortedFunc(maps.Keys(set), func(a, b Partition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
 }
 
@@ -495,10 +515,7 @@ func (c *Coordinator) Transactions() []View {
 	defer c.mu.Unlock()
 	var out []View
 	for _, t := range c.txns {
-		v := View{ID: t.name, Status: t.status, ProducerID: t.id, ProducerEpoch: t.epoch, Timeout: t.timeout, Began: t.began, Writer: t.writer}
-		for p := range t.parts {
-			v.Partitions = append(v.Partitions, p)
-		}
+		v := View{ID: t.name, Status: t.status, ProducerID: t.id, ProducerEpoch: t.epoch, Timeout: t.timeout, Began: t.began, Writer: t.writer, Partitions: partitions(t.parts)}
 		out = append(out, v)
 	}
 	slices.SortFunc(out, func(a, b View) int { return strings.Compare(a.ID, b.ID) })

@@ -21,12 +21,15 @@ type world struct {
 	mu  sync.Mutex
 	ids int64
 	log []string
+
+	events []Event // observed, under the coordinator's lock
 }
 
 func newWorld(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &world{t: t, ids: 100}
-	w.c = New(Config{Backend: w, StateTopic: "state", Logger: slog.New(slog.DiscardHandler), Die: ctx})
+	w.c = New(Config{Backend: w, StateTopic: "state", Logger: slog.New(slog.DiscardHandler), Die: ctx,
+		Observe: func(e Event) { w.events = append(w.events, e) }})
 	t.Cleanup(func() { cancel(); w.c.Close() })
 	return w
 }
