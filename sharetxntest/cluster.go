@@ -4,14 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/fault"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Cluster is a Kafka cluster in this process; it is gone when its test ends.
@@ -20,6 +21,8 @@ import (
 type Cluster struct {
 	cfg      config
 	broker   *broker.Cluster
+	plan     *fault.Plan
+	staged   atomic.Int64  // requests that stage
 	net      *network      // nil: sockets
 	patience time.Duration // how long waiting may take
 	log      *slog.Logger
@@ -43,7 +46,7 @@ func Start(t testing.TB, opts ...Opt) *Cluster {
 	}
 	out := &output{t: t}
 	t.Cleanup(out.close)
-	c := &Cluster{cfg: cfg, patience: time.Minute, log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	c := &Cluster{cfg: cfg, plan: fault.New(0), patience: time.Minute, log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	bc := cfg.broker()
 	// Real members wait for news at the pace of heartbeats; virtual ones keep
 	// Kafka's own and wait for nothing.
@@ -52,7 +55,7 @@ func Start(t testing.TB, opts ...Opt) *Cluster {
 		c.net, c.patience = newNetwork(), time.Hour
 		bc.Listen, bc.HeartbeatInterval = c.net.Listen, 0
 	}
-	bc.Intercept = c.intercept
+	bc.Intercept, bc.History = c.intercept, true
 	b, err := broker.Start(bc)
 	if err != nil {
 		t.Fatalf("sharetxntest.Start: %v", err)
@@ -103,18 +106,6 @@ func (c *Cluster) Connect(t testing.TB, opts ...sharetxn.Opt) *sharetxn.Cluster 
 	}
 	t.Cleanup(cl.Close)
 	return cl
-}
-
-// Requests is how many requests of an API key came since the start, answered or
-// not, from the test's own calls here too.
-func (c *Cluster) Requests(k kmsg.Key) int { return c.broker.Traffic(k.Int16()).Requests }
-
-// MoveLeader makes broker to the leader of a partition, and waits for it.
-func (c *Cluster) MoveLeader(t testing.TB, topic string, partition, to int32) {
-	t.Helper()
-	if err := c.broker.MoveLeader(topic, partition, to); err != nil {
-		t.Fatalf("sharetxntest.MoveLeader: %v", err)
-	}
 }
 
 // output is the test's log until the test ends: after that, writing to it would

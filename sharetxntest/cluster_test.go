@@ -12,7 +12,6 @@ import (
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // copier is a service: it copies topic "in" to topic "out" in transactions.
@@ -112,7 +111,8 @@ func TestCopy(t *testing.T) {
 		}
 		k.RunUntilDrained(t, "g", copier{cl: k.Connect(t)})
 		wantNumbers(t, k, "out", 90)
-		if n := k.Requests(kmsg.EndTxn); n == 0 || k.Requests(kmsg.TxnOffsetCommit) != 0 {
+		k.AssertExactlyOnce(t, "g", "out")
+		if n := k.Requests(EndTxnKey); n == 0 || k.Requests(StageKey) == 0 || k.Requests(28) != 0 {
 			t.Errorf("%d transactions ended", n)
 		}
 		k.WaitDrained(t, "g")

@@ -21,25 +21,32 @@ func (c *Cluster) WaitDrained(t testing.TB, group string) {
 	t.Helper()
 	ctx, cancel := c.bounded()
 	defer cancel()
-	if err := c.drained(ctx, group); err != nil {
+	if err := c.drained(ctx, group, nil); err != nil {
 		t.Fatalf("sharetxntest.WaitDrained: %v", err)
 	}
 }
 
-// drained asks the brokers' state again and again, at first often.
-func (c *Cluster) drained(ctx context.Context, group string) error {
+// drained asks the brokers' state again and again, at first often, and a last
+// time when ended is closed.
+func (c *Cluster) drained(ctx context.Context, group string, ended <-chan struct{}) error {
+	var last error
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		left, err := c.left(ctx, group)
-		if err == nil && len(left) == 0 {
+		switch {
+		case err == nil && len(left) == 0:
 			return nil
+		case err == nil:
+			err = errors.New(strings.Join(left, "; "))
+		}
+		if last != nil {
+			return fmt.Errorf("group %s is not drained: %w: %w", group, err, last)
 		}
 		select {
 		case <-time.After(pause):
+		case <-ended:
+			last = errEnded
 		case <-ctx.Done():
-			if err != nil {
-				return fmt.Errorf("group %s: %w", group, err)
-			}
-			return fmt.Errorf("group %s is not drained: %s: %w", group, strings.Join(left, "; "), context.Cause(ctx))
+			return fmt.Errorf("group %s is not drained: %w: %w", group, err, context.Cause(ctx))
 		}
 	}
 }

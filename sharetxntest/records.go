@@ -47,10 +47,13 @@ func (c *Cluster) Committed(t testing.TB, topic string) []*kgo.Record {
 
 // intercept sees every request before it is handled.
 func (c *Cluster) intercept(r broker.Request) broker.Action {
-	if r.Key == kmsg.Metadata.Int16() {
+	switch {
+	case r.Key == kmsg.Metadata.Int16():
 		c.create(r)
+	case r.Staging() && stages(r):
+		c.staged.Add(1)
 	}
-	return broker.Action{}
+	return c.plan.Intercept()(r)
 }
 
 // create makes the topics that a client asks for and that do not exist, as

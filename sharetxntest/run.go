@@ -3,7 +3,9 @@ package sharetxntest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 )
 
 // Runner is *processor.Processor, or a service of one's own: Run works until
@@ -28,23 +30,25 @@ func (c *Cluster) RunUntilDrained(t testing.TB, group string, r Runner) {
 	defer cancel()
 	run, stop := context.WithCancel(ctx)
 	defer stop()
-	waiting, found := context.WithCancelCause(ctx)
-	defer found(nil)
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
+	var failed error
 	go func() {
-		err := r.Run(run)
-		found(errEnded)
-		ended <- err
+		defer close(ended)
+		failed = r.Run(run)
 	}()
-	left := c.drained(waiting, group)
+	err := c.drained(ctx, group, ended)
 	stop()
-	err := <-ended
-	if errors.Is(err, context.Canceled) {
-		err = nil
+	select {
+	case <-ended:
+		if !errors.Is(failed, context.Canceled) {
+			err = errors.Join(err, failed)
+		}
+	case <-time.After(c.patience):
+		err = errors.Join(err, fmt.Errorf("Run has not returned %v after the end of its context", c.patience))
 	}
-	if left != nil || err != nil {
-		t.Fatalf("sharetxntest.RunUntilDrained: %v", errors.Join(left, err))
+	if err != nil {
+		t.Fatalf("sharetxntest.RunUntilDrained: %v", err)
 	}
 }
 
-var errEnded = errors.New("Run returned before")
+var errEnded = errors.New("Run has returned")

@@ -1,0 +1,191 @@
+package sharetxntest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/fault"
+	"github.com/sharetxn/sharetxn/internal/wire"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Key is a Kafka API key, any of them, or StageKey.
+type Key int16
+
+// StageKey is TxnShareAcknowledge, whatever number the profile gives it, where it
+// stages: the handshakes by which a broker proves that it speaks it do not count.
+const StageKey Key = Key(fault.StageKey)
+
+// Keys that tests of services ask for most.
+const (
+	ProduceKey          Key = 0
+	MetadataKey         Key = 3
+	FindCoordinatorKey  Key = 10
+	InitProducerIDKey   Key = 22
+	EndTxnKey           Key = 26
+	HeartbeatKey        Key = 76 // ShareGroupHeartbeat
+	ShareFetchKey       Key = 78
+	ShareAcknowledgeKey Key = 79
+)
+
+// String is Kafka's name of the API.
+func (k Key) String() string {
+	if k == StageKey {
+		return "TxnShareAcknowledge"
+	}
+	return kmsg.NameForKey(int16(k))
+}
+
+// Fault is one planned fault: of the requests of Key that arrive from then on,
+// the Nth meets with Action.
+type Fault struct {
+	Key Key
+	Nth int // from 1; 0 means 1
+	// TransactionalID, where it is set, counts only requests that name it.
+	TransactionalID string
+	Action          Action
+}
+
+// Action is what happens to a request, made by the functions below.
+type Action struct {
+	name   string
+	does   fault.Action
+	before func(*Cluster) error // nil: nothing
+}
+
+func does(a fault.Action) Action { return Action{name: a.String(), does: a} }
+
+// LoseRequest cuts the connection before the broker has seen the request.
+func LoseRequest() Action { return does(fault.LoseRequest()) }
+
+// LoseAnswer does what is asked and cuts the connection in place of the answer.
+func LoseAnswer() Action { return does(fault.LoseAnswer()) }
+
+// Delay keeps the request, and what comes behind it on its connection, for d.
+func Delay(d time.Duration) Action { return does(fault.Delay(d)) }
+
+// Answer answers a Kafka error code and does nothing. The code stands where
+// that API has a place for it: with each topic or partition that was asked for,
+// or above them all. A request whose answer has no place for a code goes on, and
+// the fault has not fired.
+func Answer(code int16) Action { return does(fault.Answer(code)) }
+
+// Disconnect does what is asked, answers, and cuts the connection.
+func Disconnect() Action { return does(fault.Disconnect()) }
+
+// DeliverTwice does what is asked twice, as if the client had repeated it; the
+// client gets the first answer. An InitProducerID that comes twice fences the
+// producer that it was for, as in Kafka.
+func DeliverTwice() Action { return does(fault.DeliverTwice()) }
+
+// LeaderMoves moves a partition to another broker when the request has arrived,
+// before the request is handled.
+func LeaderMoves(topic string, partition, to int32) Action {
+	return Action{
+		name:   fmt.Sprintf("the leader of %s-%d moves to broker %d", topic, partition, to),
+		before: func(c *Cluster) error { return c.moveLeader(topic, partition, to) },
+	}
+}
+
+// BrokerRestarts restarts a broker when the request has arrived, before the
+// request is handled. If it is the broker that the request came to, the request
+// is lost.
+func BrokerRestarts(broker int32) Action {
+	return Action{
+		name:   fmt.Sprintf("broker %d restarts", broker),
+		before: func(c *Cluster) error { return c.restart(broker) },
+	}
+}
+
+// Inject plans a fault. The channel is closed when it fires. A fault that has
+// not fired when the test ends fails the test.
+func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
+	t.Helper()
+	switch {
+	case f.Action.name == "":
+		t.Fatal("sharetxntest.Inject: the Fault has no Action")
+	case f.Nth < 0:
+		t.Fatalf("sharetxntest.Inject: Nth %d is below 0", f.Nth)
+	case f.Key != StageKey && kmsg.RequestForKey(int16(f.Key)) == nil:
+		t.Fatalf("sharetxntest.Inject: there is no API key %d", f.Key)
+	case f.Key == StageKey && c.cfg.stock:
+		t.Fatal("sharetxntest.Inject: StockKafka44 has no staging")
+	}
+	out := fault.Fault{Key: int16(f.Key), When: fault.When{Nth: max(f.Nth, 1)}, Action: f.Action.does}
+	out.Name = fmt.Sprintf("%v number %d: %s", f.Key, out.Nth, f.Action.name)
+	if f.TransactionalID != "" {
+		out.Only = append(out.Only, fault.OfTransaction(f.TransactionalID))
+	}
+	if f.Key == StageKey {
+		out.Only = append(out.Only, stages)
+	}
+	if f.Action.before != nil {
+		out.Before = func() {
+			if err := f.Action.before(c); err != nil {
+				c.log.Error("planned fault failed", "fault", out.Name, "err", err)
+			}
+		}
+	}
+	p := c.plan.Add(out)
+	t.Cleanup(func() {
+		if p.Count() > 0 {
+			return
+		}
+		if err := p.Err(); err != nil {
+			t.Errorf("sharetxntest: a planned fault could not fire: %v", err)
+			return
+		}
+		t.Errorf("sharetxntest: a planned fault never fired: %v", p)
+	})
+	return p.Fired()
+}
+
+// stages tells a request that stages from a handshake, which names no transaction.
+func stages(r broker.Request) bool {
+	m, ok := r.Message().(*wire.Request)
+	return ok && m.TransactionalID != nil
+}
+
+// Requests is how many requests of an API key came since the start, answered or
+// not, from the calls of this package too.
+func (c *Cluster) Requests(k Key) int {
+	if k == StageKey {
+		return int(c.staged.Load())
+	}
+	return c.broker.Traffic(int16(k)).Requests
+}
+
+// MoveLeader makes a broker the leader of a partition. The new leader knows of
+// share groups only what was written down: acquired records are available again.
+func (c *Cluster) MoveLeader(t testing.TB, topic string, partition, to int32) {
+	t.Helper()
+	if err := c.moveLeader(topic, partition, to); err != nil {
+		t.Fatalf("sharetxntest.MoveLeader: %v", err)
+	}
+}
+
+func (c *Cluster) moveLeader(topic string, partition, to int32) error {
+	if to < 0 || int(to) >= c.cfg.brokers {
+		return fmt.Errorf("there is no broker %d", to)
+	}
+	return c.broker.MoveLeader(topic, partition, to)
+}
+
+// Restart stops a broker, which cuts its connections and forgets what it held
+// in memory, and starts it at the same address. It leads what it led before.
+func (c *Cluster) Restart(t testing.TB, broker int32) {
+	t.Helper()
+	if err := c.restart(broker); err != nil {
+		t.Fatalf("sharetxntest.Restart: %v", err)
+	}
+}
+
+func (c *Cluster) restart(broker int32) error {
+	if broker < 0 || int(broker) >= c.cfg.brokers {
+		return fmt.Errorf("there is no broker %d", broker)
+	}
+	c.broker.StopNode(broker)
+	return c.broker.StartNode(broker)
+}
