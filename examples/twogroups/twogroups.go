@@ -104,12 +104,9 @@ func match(ctx context.Context, rides, drivers *queue, p *producer.Producer, top
 func dispatch(ctx context.Context, rides, drivers *queue, p *producer.Producer, topic string) error {
 	for ctx.Err() == nil {
 		err := match(ctx, rides, drivers, p, topic)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case sharetxn.IsFatal(err):
+		if sharetxn.IsFatal(err) {
 			return err
-		case err != nil:
+		} else if err != nil && ctx.Err() == nil {
 			log.Print(err) // the records come back by themselves
 		}
 	}
