@@ -1,0 +1,58 @@
+// Command processor is a service on package processor: it condenses earthquake
+// reports, sets off alerts for strong ones, and puts what it cannot read aside.
+// It needs brokers that have KIP-1289.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/processor"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// serve runs the service until ctx ends; then it finishes what is in hand.
+func serve(ctx context.Context, cl *sharetxn.Cluster, group, instance string, members int) error {
+	p, err := processor.New(cl, processor.Config{
+		Group:      group,
+		Topics:     []string{"quakes"},
+		Handler:    handle,
+		DeadLetter: processor.DeadLetter{Topic: "quakes.dead"},
+		Instance:   instance, // each replica needs its own
+		Members:    members,
+	})
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("processor", flag.ExitOnError)
+	seeds := fs.String("bootstrap", "localhost:9092", "brokers, separated by commas")
+	group := fs.String("group", "quake-condensers", "share group; Kafka starts a new one at the end of its topics, unless its config share.auto.offset.reset says earliest")
+	instance := fs.String("instance", "", "tells replicas apart: each needs its own; empty means the host name")
+	members := fs.Int("members", 1, "group members of this process, each with transactions of its own")
+	_ = fs.Parse(args) // exits on an error
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(*seeds, ",")...)))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return serve(ctx, cl, *group, *instance, *members)
+}
