@@ -195,6 +195,9 @@ func (c Config) transactionalID(member int) string {
 	return c.TransactionalID + "-" + c.Instance + "-m" + strconv.Itoa(member)
 }
 
+// maxWait is how long a fetch may be parked at a broker.
+const maxWait = 500 * time.Millisecond
+
 // alternateIDs hide the broker's wait between two transactions of one id.
 const alternateIDs = 2
 
@@ -207,5 +210,5 @@ func (c Config) newProducer(cl *sharetxn.Cluster, member int) (*producer.Produce
 func (c Config) newConsumer(cl *sharetxn.Cluster) (*shareconsumer.Consumer, error) {
 	return shareconsumer.New(cl, c.Group, shareconsumer.Topics(c.Topics...),
 		shareconsumer.AcknowledgementMode(shareconsumer.Transactional),
-		shareconsumer.MaxPollRecords(c.MaxRecords), shareconsumer.MaxBytes(min(c.MaxBytes, 16<<20)))
+		shareconsumer.MaxPollRecords(c.MaxRecords), shareconsumer.MaxWait(maxWait), shareconsumer.MaxBytes(min(c.MaxBytes, 16<<20)))
 }

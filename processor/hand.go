@@ -266,12 +266,12 @@ func (h *hand) tidy() {
 }
 
 // releasable removes groups whose release is due, or says when one will be.
-func (h *hand) releasable(now time.Time, stopping bool) (items []*item, at time.Time) {
+func (h *hand) releasable(now time.Time) (items []*item, at time.Time) {
 	h.groups = slices.DeleteFunc(h.groups, func(g *group) bool {
 		switch {
 		case !g.release:
 			return false
-		case stopping || !now.Before(g.due):
+		case !now.Before(g.due):
 			items = append(items, g.todo...)
 			return true
 		}

@@ -31,7 +31,7 @@ const limitEvery = 30 * time.Second
 // limit is the group's limit of deliveries, as it was last read.
 type limit struct {
 	group  string
-	client func() (*kgo.Client, error)
+	use    func(func(*kgo.Client) error) error // lends a client
 	log    *slog.Logger
 	n      atomic.Int32
 	warned bool
@@ -56,7 +56,11 @@ func (l *limit) watch(ctx context.Context) {
 func (l *limit) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	n, err := l.ask(ctx)
+	var n int32
+	err := l.use(func(cl *kgo.Client) (err error) {
+		n, err = l.ask(ctx, cl)
+		return err
+	})
 	switch {
 	case err == nil:
 		l.n.Store(n)
@@ -67,11 +71,7 @@ func (l *limit) read(ctx context.Context) {
 	}
 }
 
-func (l *limit) ask(ctx context.Context) (int32, error) {
-	cl, err := l.client()
-	if err != nil {
-		return 0, err
-	}
+func (l *limit) ask(ctx context.Context, cl *kgo.Client) (int32, error) {
 	n, err := describe(ctx, cl, kmsg.ConfigResourceTypeGroupConfig, l.group, groupLimit)
 	if err == nil {
 		return n, nil

@@ -38,6 +38,7 @@ type member struct {
 	pollAfter time.Time
 	pollFails int
 	stopping  bool
+	quiet     time.Time // when a stop may give back what was not begun; zero: it has
 
 	called chan called
 	ended  chan *transaction
@@ -111,7 +112,7 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 		if err != nil {
 			return err
 		}
-		if m.stopping && !m.polling && m.txn == nil && m.hand.size() == 0 && len(m.calls) == 0 {
+		if m.stopping && m.quiet.IsZero() && !m.polling && m.txn == nil && m.hand.size() == 0 && len(m.calls) == 0 {
 			return nil
 		}
 		if at.IsZero() {
@@ -141,12 +142,8 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 }
 
 // start starts all that can be started now and says when there will be more by
-// time alone.
+// time alone. Each step may make work only for those after it.
 func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time, err error) {
-	items, when := m.hand.releasable(now, m.stopping)
-	m.giveBack(now, items)
-	at = earlier(at, when)
-
 	for c := range m.calls {
 		abandon, when := c.look(now)
 		if abandon {
@@ -159,6 +156,18 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 		return at, errAbandoned
 	}
 
+	if !m.quiet.IsZero() {
+		if now.Before(m.quiet) {
+			at = earlier(at, m.quiet)
+		} else {
+			m.quiet = time.Time{}
+			m.drain(now)
+		}
+	}
+	items, when := m.hand.releasable(now)
+	m.giveBack(now, items)
+	at = earlier(at, when)
+
 	idle := false
 	for len(m.calls) < m.cfg.Concurrency {
 		g, when := m.hand.startable(now)
@@ -167,7 +176,7 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 			at = earlier(at, when)
 			break
 		}
-		m.call(hard, now, g)
+		at = earlier(at, m.call(hard, now, g))
 	}
 
 	if m.txn == nil {
@@ -202,16 +211,14 @@ func (m *member) mayPoll() bool {
 	}
 	records, bytes := m.hand.size(), m.hand.bytes()
 	if m.txn != nil {
-		for _, u := range m.txn.units {
-			records, bytes = records+len(u.items), bytes+u.bytes
-		}
+		records, bytes = records+m.txn.records, bytes+m.txn.bytes
 	}
 	m.see(func(r *MemberStatus) { r.Held = records })
 	return records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes
 }
 
-// call starts a call of the handler.
-func (m *member) call(hard context.Context, now time.Time, g *group) {
+// call starts a call of the handler and says when to look at it.
+func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Time) {
 	n := 1
 	if m.cfg.BatchHandler != nil {
 		n = len(g.todo)
@@ -224,7 +231,7 @@ func (m *member) call(hard context.Context, now time.Time, g *group) {
 	}
 	if len(items) == 0 {
 		m.hand.tidy()
-		return
+		return time.Time{}
 	}
 	ctx, cancel := context.WithCancelCause(hard)
 	c := &call{g: g, items: items, cancel: cancel, ends: now.Add(m.cfg.HandlerTimeout)}
@@ -251,6 +258,8 @@ func (m *member) call(hard context.Context, now time.Time, g *group) {
 		}()
 		result = c.run(ctx, m.cfg, in)
 	}()
+	_, at = c.look(now)
+	return at
 }
 
 // tell tells the hooks.
@@ -433,6 +442,9 @@ func (m *member) requeue(now time.Time, items []*item, aborts int, own bool) {
 // commit runs one transaction in the background.
 func (m *member) commit(hard context.Context, units []*unit, aborts int) {
 	t := &transaction{units: units, aborts: aborts}
+	for _, u := range units {
+		t.records, t.bytes = t.records+len(u.items), t.bytes+u.bytes
+	}
 	m.txn = t
 	go func() {
 		m.transact(hard, t)
@@ -483,16 +495,13 @@ func (m *member) received(now time.Time, p polled) error {
 	case p.batch != nil:
 		m.pollFails = 0
 		p.batch.KeepLocked(keepLocked)
-		items := newItems(p.batch)
-		if m.stopping {
+		if items := newItems(p.batch); m.stopping {
 			m.takeLast(now, items)
-			m.drain(now)
-			return nil
+		} else {
+			m.join(now, items)
 		}
-		m.join(now, items)
 		return nil
 	case m.stopping:
-		m.drain(now)
 		return nil
 	case sharetxn.IsFatal(p.err):
 		return p.err

@@ -67,7 +67,7 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 	co := core.Of(cl)
 	out := &Processor{
 		cfg: cfg, cl: cl, log: co.Logger(),
-		limit: &limit{group: cfg.Group, client: co.Meta, log: co.Logger()},
+		limit: &limit{group: cfg.Group, use: co.Use, log: co.Logger()},
 		soft:  newTrigger(), hard: newTrigger(), done: make(chan struct{}),
 	}
 	for _, h := range co.Hooks() {

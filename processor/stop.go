@@ -9,37 +9,42 @@ import (
 	"github.com/sharetxn/sharetxn/shareconsumer"
 )
 
+// quietAfter is when no fetch can be parked at a broker any more that was sent
+// before a stop: given back earlier, a record would be acquired by the next
+// member that stops, and cost one delivery for each.
+const quietAfter = maxWait + 100*time.Millisecond
+
 // windDown begins the soft stop: what is in hand is finished, what only waits
 // for another attempt is given back, unless this is its last delivery.
 func (m *member) windDown(now time.Time) {
 	m.stopping = true
+	m.quiet = now.Add(quietAfter)
 	m.enter(stopping)
 	var back []*item
 	for _, g := range m.hand.groups {
-		if len(g.todo) > 0 && !g.release && now.Before(g.due) {
+		if len(g.todo) > 0 && now.Before(g.due) {
 			back = append(back, g.todo...)
 			g.drop()
 		}
 	}
 	m.hand.tidy()
 	m.takeLast(now, back)
-	if !m.polling {
-		m.drain(now)
-	}
 }
 
-// takeLast has records on their last delivery handled now and gives the others
-// back.
+// takeLast has records on their last delivery handled now and the others given
+// back when it is quiet.
 func (m *member) takeLast(now time.Time, items []*item) {
-	var back []*item
 	for _, it := range items {
 		if it.history(m.limit.get()).last() {
 			m.hand.groups = append(m.hand.groups, newGroup(now, it))
 			continue
 		}
-		back = append(back, it)
+		due := m.quiet
+		if due.IsZero() {
+			due = now
+		}
+		m.wait(due, it, true)
 	}
-	m.giveBack(now, back)
 }
 
 // drain takes what the consumer has fetched and nobody polled: closing it would

@@ -10,8 +10,11 @@ import (
 	"github.com/sharetxn/sharetxn/shareconsumer"
 )
 
-// transaction is how one transaction of a member went.
+// transaction is one transaction of a member and how it went. Until it has
+// ended, only records and bytes may be read beside it.
 type transaction struct {
+	records, bytes int // as it began
+
 	units   []*unit
 	leftOut []*item // of units that could not be bound
 	aborts  int     // with these records, before it
