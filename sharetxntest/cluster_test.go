@@ -3,6 +3,9 @@ package sharetxntest
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +21,7 @@ import (
 type copier struct {
 	cl   *sharetxn.Cluster
 	id   string
-	each func(*shareconsumer.Record) error // before a record is copied; nil: nothing
+	each func(context.Context) error // before a record is copied; nil: nothing
 }
 
 func (s copier) Run(ctx context.Context) error {
@@ -48,7 +51,7 @@ func (s copier) Run(ctx context.Context) error {
 func (s copier) copy(ctx context.Context, txn *producer.Txn, batch *shareconsumer.Batch) error {
 	for _, r := range batch.Records() {
 		if s.each != nil {
-			if err := s.each(r); err != nil {
+			if err := s.each(ctx); err != nil {
 				return err
 			}
 		}
@@ -148,4 +151,69 @@ func TestVirtualLock(t *testing.T) {
 	if d := time.Since(real); d > 10*time.Second {
 		t.Errorf("a virtual minute took %v", d)
 	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	for want, opts := range map[string][]Opt{
+		"Brokers(0): at least 1":        {Brokers(0)},
+		"topic in: 0 partitions":        {Topic("in", 0)},
+		"LockDuration 1.5ms":            {Group("g", GroupConfig{LockDuration: 1500 * time.Microsecond})},
+		"LockDuration 2m0s":             {Group("g", GroupConfig{LockDuration: 2 * time.Minute})},
+		"DeliveryLimit 1 is not":        {Group("g", GroupConfig{DeliveryLimit: 1})},
+		"Profile(kip93) with StockKafk": {Profile(sharetxn.ProfileKIP93), StockKafka44()},
+	} {
+		failed, _ := verdict(t, func(t testing.TB) { Start(t, opts...) })
+		wantText(t, want, failed, want)
+	}
+}
+
+func TestRefusedCalls(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	k := Start(t, Topic("in", 1))
+	for want, call := range map[string]func(t testing.TB){
+		`topic "inn" does not exist: give Start the option Topic("inn", partitions)`: func(t testing.TB) { k.Feed(t, &kgo.Record{Topic: "inn"}) },
+		"MoveLeader: there is no broker 1":                                           func(t testing.TB) { k.MoveLeader(t, "in", 0, 1) },
+		"MoveLeader: broker: ":                                                       func(t testing.TB) { k.MoveLeader(t, "in", 7, 0) },
+		"Restart: there is no broker -1":                                             func(t testing.TB) { k.Restart(t, -1) },
+		"Connect: sharetxn: Connect: wrong use: Logger":                              func(t testing.TB) { k.Connect(t, sharetxn.Logger(nil)) },
+	} {
+		failed, _ := verdict(t, call)
+		wantText(t, want, failed, want)
+	}
+}
+
+// What the library warns of stands in the test's log, and nothing is written
+// there once the test is over.
+func TestWarningsAreLogged(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	var log strings.Builder
+	out := &output{t: &recorder{TB: t, out: &log}}
+	slog.New(slog.NewTextHandler(out, nil)).Warn("during")
+	out.close()
+	slog.New(slog.NewTextHandler(out, nil)).Warn("after")
+	if got := log.String(); !strings.Contains(got, "msg=during") || strings.Contains(got, "after") {
+		t.Errorf("log: %q", got)
+	}
+}
+
+// Moves and restarts keep what is committed and where brokers are.
+func TestMoveAndRestart(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	worlds(t, func(t *testing.T) {
+		k := Start(t, Brokers(2), Topic("in", 2), Topic("out", 2))
+		seeds := k.Seeds()
+		cl := k.Connect(t)
+		k.Feed(t, numbers(10)...)
+		k.MoveLeader(t, "in", 0, 1)
+		k.RunUntilDrained(t, "g", copier{cl: cl})
+		k.Restart(t, 1)
+		k.Feed(t, &kgo.Record{Topic: "in", Value: []byte("10")}, &kgo.Record{Topic: "in", Value: []byte("11")})
+		k.RunUntilDrained(t, "g", copier{cl: cl})
+		wantNumbers(t, k, "out", 12)
+		k.AssertExactlyOnce(t, "g", "out")
+		if got := k.Seeds(); !slices.Equal(got, seeds) {
+			t.Errorf("brokers at %v, before at %v", got, seeds)
+		}
+	})
 }

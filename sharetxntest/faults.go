@@ -186,6 +186,5 @@ func (c *Cluster) restart(broker int32) error {
 	if broker < 0 || int(broker) >= c.cfg.brokers {
 		return fmt.Errorf("there is no broker %d", broker)
 	}
-	c.broker.StopNode(broker)
-	return c.broker.StartNode(broker)
+	return c.broker.RestartNode(broker)
 }

@@ -2,6 +2,7 @@ package sharetxntest
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // how the kit tells a user is tested here too.
 func verdict(t *testing.T, fn func(t testing.TB)) (failed, logged []string) {
 	t.Helper()
-	r := &recorder{TB: t}
+	r := &recorder{TB: t, out: t.Output()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -31,6 +32,7 @@ func verdict(t *testing.T, fn func(t testing.TB)) (failed, logged []string) {
 // recorder is a test that may fail.
 type recorder struct {
 	testing.TB
+	out            io.Writer // what Output is
 	mu             sync.Mutex
 	cleanups       []func()
 	failed, logged []string
@@ -42,6 +44,7 @@ func (r *recorder) note(to *[]string, text string) {
 	*to = append(*to, text)
 }
 
+func (r *recorder) Output() io.Writer            { return r.out }
 func (r *recorder) Helper()                      {}
 func (r *recorder) Cleanup(f func())             { r.cleanups = append(r.cleanups, f) }
 func (r *recorder) Logf(s string, args ...any)   { r.note(&r.logged, fmt.Sprintf(s, args...)) }
