@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
+	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -51,6 +53,12 @@ func (b backend) WriteMarker(ctx context.Context, p txn.Partition, producerID in
 	t.Topic, t.Partitions = p.Topic, []int32{p.Partition}
 	m.Topics = append(m.Topics, t)
 	req.Markers = append(req.Markers, m)
+	log := markedLog{b.c.TopicID(p.Topic), p.Partition, producerID}
+	if !b.c.marked.newer(log, epoch) {
+		// From Kafka 4.2 on a leader takes a marker only above the newest epoch it
+		// knows of the producer (KIP-1228); kfake would end the next transaction.
+		return nil
+	}
 	for {
 		leader := b.c.kf.LeaderFor(p.Topic, p.Partition)
 		if leader < 0 {
@@ -61,6 +69,7 @@ func (b backend) WriteMarker(ctx context.Context, p txn.Partition, producerID in
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil && code == 0:
+			b.c.marked.note(log, epoch)
 			b.c.engine.Appended()
 			return nil
 		}
@@ -71,6 +80,31 @@ func (b backend) WriteMarker(ctx context.Context, p txn.Partition, producerID in
 			return ctx.Err()
 		}
 	}
+}
+
+// marked are the newest epochs of the markers in the logs.
+type marked struct {
+	mu     sync.Mutex
+	epochs map[markedLog]int16
+}
+
+type markedLog struct {
+	topic      [16]byte
+	partition  int32
+	producerID int64
+}
+
+func (m *marked) newer(log markedLog, epoch int16) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest, ok := m.epochs[log]
+	return !ok || epoch > newest
+}
+
+func (m *marked) note(log markedLog, epoch int16) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epochs[log] = max(epoch, m.epochs[log])
 }
 
 func (b backend) marker(ctx context.Context, leader int32, req *kmsg.WriteTxnMarkersRequest) (int16, error) {
@@ -88,6 +122,28 @@ func (b backend) marker(ctx context.Context, leader int32, req *kmsg.WriteTxnMar
 	return 0, fmt.Errorf("marker not in the answer")
 }
 
+// Staged names the share partitions. Those of a topic that is gone have no
+// name, and no leader that a marker could go to: ShareOutcome ends them.
+func (b backend) Staged(producerID int64, markerEpoch int16) (out []txn.Partition) {
+	for _, at := range b.c.engine.StagedBy(producerID, markerEpoch) {
+		if name := b.c.TopicName(at.Topic); name != "" {
+			out = append(out, txn.Partition{Topic: name, Partition: at.Partition})
+		}
+	}
+	return out
+}
+
+func (b backend) Resolve(p txn.Partition, producerID int64, markerEpoch int16, commit bool) {
+	b.c.engine.OutcomeAt(share.Place{Topic: b.c.TopicID(p.Topic), Partition: p.Partition}, producerID, markerEpoch, commit)
+}
+
 func (b backend) ShareOutcome(producerID int64, markerEpoch int16, commit bool) {
 	b.c.engine.Outcome(producerID, markerEpoch, commit)
+}
+
+// Cut asks about the leader of the partition's log also for what is staged of
+// it. KIP-1289 sends those markers to the leader of a state partition, from where
+// they come to that leader; no state partition has a leader of its own here.
+func (b backend) Cut(txnID string, p txn.Partition) <-chan struct{} {
+	return b.c.links.between(func() (int32, int32) { return b.Coordinator(txnID), b.c.kf.LeaderFor(p.Topic, p.Partition) })
 }

@@ -66,6 +66,8 @@ type Cluster struct {
 	offsets stagedOffsets
 	history *history.Recorder // nil: none is kept
 	deeds   sync.WaitGroup    // functions of Actions
+	links   links
+	marked  marked
 
 	features features
 
@@ -111,6 +113,7 @@ func Start(cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)},
 		features: features{levels: levels{share: cfg.ShareVersion, txn: stagingTxnVersion}, epoch: 1}, lacks: make(map[int32]bool),
+		links: links{cut: make(map[[2]int32]bool), changed: make(chan struct{})}, marked: marked{epochs: make(map[markedLog]int16)},
 	}
 	for _, node := range cfg.LacksStaging {
 		c.lacks[node] = true
@@ -222,6 +225,7 @@ func (c *Cluster) MoveLeader(topic string, partition, node int32) error {
 		return fmt.Errorf("broker: %w", err)
 	}
 	c.engine.LeaderChanged(c.TopicID(topic), partition)
+	c.links.wake() // markers may reach the new leader
 	return nil
 }
 
@@ -236,11 +240,6 @@ func (c *Cluster) TopicID(topic string) [16]byte {
 		return t.TopicID
 	}
 	return [16]byte{}
-}
-
-// HoldMarkers: see txn.Coordinator.HoldMarkers.
-func (c *Cluster) HoldMarkers(fn func(ctx context.Context, txnID string, commit bool)) {
-	c.txns.HoldMarkers(fn)
 }
 
 // Transactions, PartitionStates and StateOf are what audits look at.

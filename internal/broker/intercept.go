@@ -126,6 +126,9 @@ func (c *Cluster) fate(ctx context.Context, conn *front.Conn, q frame.Request, a
 		act.Answer.SetVersion(q.Version)
 		return frame.AppendResponse(nil, q.CorrelationID, act.Answer), nil
 	}
+	if resp, parted := c.parted(conn.Node, q); parted {
+		return frame.AppendResponse(nil, q.CorrelationID, resp), nil
+	}
 	out, err := c.handle(ctx, conn, q, act)
 	if err == nil && act.Twice {
 		out = slices.Clone(out) // what kfake answered is valid until its next answer

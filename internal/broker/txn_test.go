@@ -194,15 +194,12 @@ func TestHeldMarkers(t *testing.T) {
 	k := key(ctx, t, p)
 	out := view(c).Partitions[0].Partition
 	held, release := make(chan struct{}), make(chan struct{})
-	c.HoldMarkers(func(ctx context.Context, id string, commit bool) {
-		if id != "x" || !commit {
-			t.Errorf("held %s, commit %v", id, commit)
+	c.TreatMarkers(func(m txn.Marker) txn.Treatment {
+		if m.TransactionalID != "x" || !m.Commit || m.Share || m.Partition != (txn.Partition{Topic: "out", Partition: out}) {
+			t.Errorf("asked about %+v", m)
 		}
 		close(held)
-		select {
-		case <-release:
-		case <-ctx.Done():
-		}
+		return txn.Treatment{Wait: release}
 	})
 	_, code := end(ctx, t, cl, k, true)
 	wantCode(t, "commit", code, 0)
@@ -239,7 +236,7 @@ func TestHeldMarkers(t *testing.T) {
 		t.Errorf("the reader was not woken for %v", d)
 	}
 	wantSettled(t, c, "out")
-	c.HoldMarkers(nil)
+	c.TreatMarkers(nil)
 	_, code = end(ctx, t, cl, k, true)
 	wantCode(t, "commit again", code, 0)
 	if active, err = adm.DescribeProducers(ctx, kadm.TopicsSet{"out": {0: {}, 1: {}, 2: {}}}); err != nil || len(active.SortedProducers()) != 0 {

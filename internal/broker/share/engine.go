@@ -159,32 +159,6 @@ func (e *Engine) SetStaging(on bool) bool {
 	return true
 }
 
-// Outcome applies a transaction marker: whatever the producer staged below
-// markerEpoch is committed or given back. It returns how many offsets.
-//
-// Every share partition sees every marker, and who staged what tells which one
-// it is for. That is the KIP text's broadcast, read so that it works on more
-// than one broker: the text has it end at the broker that leads the state
-// partition, where in its example the share partition is led too; with another
-// leader the marker would never come. In the draft the state partition takes
-// the marker and the leader reads it back, which looks the same from outside.
-func (e *Engine) Outcome(producerID int64, markerEpoch int16, commit bool) int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.decided[producerID] = max(markerEpoch, e.decided[producerID])
-	now, n, expired := time.Now(), int64(0), false
-	for k, p := range e.parts {
-		if e.sem.lockRuns { // a lock ends at its time, also where the timer is late
-			expired = e.partition(k).expire(now) || expired
-		}
-		n += p.outcome(producerID, markerEpoch, commit)
-	}
-	if n > 0 || expired {
-		e.broadcast()
-	}
-	return n
-}
-
 // arm makes sure that the lock timer fires at the deadline or earlier; firing
 // early costs a look. e.mu is held.
 func (e *Engine) arm(deadline time.Time) {

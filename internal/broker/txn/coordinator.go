@@ -38,8 +38,16 @@ type Backend interface {
 	StageOffsets(ctx context.Context, node int32, key Key, req *kmsg.TxnOffsetCommitRequest) (*kmsg.TxnOffsetCommitResponse, error)
 	// EndOffsets applies what was staged under the key, or drops it.
 	EndOffsets(ctx context.Context, key Key, commit bool) error
-	// ShareOutcome resolves staged acknowledgements.
+	// Staged gives the partitions of which the producer has records staged at an
+	// epoch below markerEpoch, in order. From then on none is staged there.
+	Staged(producerID int64, markerEpoch int16) []Partition
+	// Resolve ends what Staged names of one partition.
+	Resolve(p Partition, producerID int64, markerEpoch int16, commit bool)
+	// ShareOutcome is Resolve for all that is left, of topics that are gone.
 	ShareOutcome(producerID int64, markerEpoch int16, commit bool)
+	// Cut is nil where the id's coordinator and the partition's leader reach each
+	// other; else it is closed when that may have changed.
+	Cut(txnID string, p Partition) <-chan struct{}
 	// Coordinator is the node that coordinates the id.
 	Coordinator(txnID string) (node int32)
 }
@@ -62,7 +70,7 @@ type Coordinator struct {
 
 	mu     sync.Mutex
 	txns   map[string]*transaction
-	hold   func(ctx context.Context, txnID string, commit bool)
+	treat  func(Marker) Treatment
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -79,6 +87,7 @@ type transaction struct {
 	began   time.Time
 	timer   *time.Timer
 	done    chan struct{} // closed when the markers of the present end are written
+	held    chan struct{} // closed when one of them has to wait
 }
 
 // New makes a Coordinator without transactions.
@@ -87,16 +96,6 @@ func New(cfg Config) *Coordinator {
 		cfg.MaxTimeout = 15 * time.Minute
 	}
 	return &Coordinator{cfg: cfg, txns: make(map[string]*transaction)}
-}
-
-// HoldMarkers sets a function that is called before the markers of each ending
-// transaction are written; while it blocks, the transaction stays in
-// Prepare*. EndTxn is then answered at once, as Kafka does; without it EndTxn
-// is answered after markers and acknowledgements are applied. Nil undoes it.
-func (c *Coordinator) HoldMarkers(fn func(ctx context.Context, txnID string, commit bool)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hold = fn
 }
 
 // Close stops timers and waits for markers under way; Die must have ended.
@@ -224,15 +223,13 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 			}
 			continue
 		}
-		var wait chan struct{}
+		var done, held chan struct{}
 		switch v {
 		case refuse:
 			resp.ErrorCode = code
 		case begin:
 			c.prepare(t, req.Commit, fresh, true)
-			if c.hold == nil {
-				wait = t.done
-			}
+			done, held = t.done, t.held
 		case bump:
 			t.bump(fresh)
 			t.status = CompleteAbort
@@ -242,9 +239,10 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 			resp.ProducerID, resp.ProducerEpoch = t.id, t.epoch
 		}
 		c.mu.Unlock()
-		if wait != nil {
+		if done != nil {
 			select {
-			case <-wait:
+			case <-done:
+			case <-held:
 			case <-ctx.Done():
 			}
 		}
@@ -272,16 +270,14 @@ func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64, byProduc
 	if commit {
 		t.status = PrepareCommit
 	}
-	t.done = make(chan struct{})
+	t.done, t.held = make(chan struct{}), make(chan struct{})
 	decision := Event{TransactionalID: t.name, Writer: key, Commit: commit, ByProducer: byProducer, Partitions: partitions(t.parts)}
 	c.tell(decision)
-	hold := c.hold
+	treat, waits := c.treat, t.held
+	held := sync.OnceFunc(func() { close(waits) })
 	c.wg.Go(func() {
 		ctx := c.cfg.Die
-		if hold != nil {
-			hold(ctx, t.name, commit)
-		}
-		err := c.apply(ctx, t, key, commit)
+		err := c.apply(ctx, t, key, commit, treat, held)
 		if err == nil && late {
 			fresh, err = c.cfg.Backend.NewProducerID(ctx, t.name)
 		}
@@ -318,28 +314,6 @@ func partitions(set map[Partition]struct{}) []Partition {
 	return slices.SortedFunc(maps.Keys(set), func(a, b Partition) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
-}
-
-// apply carries the decision to the logs, the groups and the share engine. The
-// transaction's partitions are read without a lock: nothing is added to one
-// that ends.
-func (c *Coordinator) apply(ctx context.Context, t *transaction, key Key, commit bool) error {
-	t.writes.Wait()
-	for p := range t.parts {
-		if p.Topic == c.cfg.StateTopic {
-			continue // the engine is the state
-		}
-		if err := c.cfg.Backend.WriteMarker(ctx, p, key.ProducerID, key.ProducerEpoch+1, commit); err != nil {
-			return err
-		}
-	}
-	if t.offsets {
-		if err := c.cfg.Backend.EndOffsets(ctx, key, commit); err != nil {
-			return err
-		}
-	}
-	c.cfg.Backend.ShareOutcome(key.ProducerID, key.ProducerEpoch+1, commit)
-	return nil
 }
 
 // addWait bounds how long a request that would begin a transaction waits for
@@ -401,8 +375,12 @@ func (c *Coordinator) start(t *transaction) {
 // forwarded (KIP-890: the partition leader does it). Where the code is 0 the
 // caller calls done when the log has the produce or refused it: markers come
 // after it, since kfake does not fence by markers. Leaders turn the
-// coordinator's PRODUCER_FENCED into INVALID_PRODUCER_EPOCH.
+// coordinator's PRODUCER_FENCED into INVALID_PRODUCER_EPOCH, and where they do
+// not reach it they answer NOT_ENOUGH_REPLICAS.
 func (c *Coordinator) Produce(ctx context.Context, name string, id int64, epoch int16, parts []Partition) (done func(), code int16) {
+	if c.cutOff(name, Key{id, epoch}, parts) {
+		return nil, codeNotEnoughReplicas
+	}
 	code = c.add(ctx, name, id, epoch, func(t *transaction) {
 		for _, p := range parts {
 			t.parts[p] = struct{}{}
@@ -414,6 +392,22 @@ func (c *Coordinator) Produce(ctx context.Context, name string, id int64, epoch 
 		code = codeInvalidProducerEpoch
 	}
 	return done, code
+}
+
+// cutOff tells whether a leader must ask the coordinator and cannot: what is
+// part of the transaction already it does not ask about again (KIP-890).
+func (c *Coordinator) cutOff(name string, writer Key, parts []Partition) bool {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p Partition) bool { return c.cfg.Backend.Cut(name, p) == nil })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.txns[name]
+	return slices.ContainsFunc(parts, func(p Partition) bool {
+		if t == nil || t.status != Ongoing || t.writer != writer {
+			return true
+		}
+		_, known := t.parts[p]
+		return !known
+	})
 }
 
 // AddShareState registers partitions of the share state topic; see package

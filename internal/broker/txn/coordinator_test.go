@@ -19,10 +19,13 @@ type world struct {
 	t   *testing.T
 	c   *Coordinator
 	mu  sync.Mutex
+	die context.CancelFunc
 	ids int64
 	log []string
 
-	events []Event // observed, under the coordinator's lock
+	events []Event                     // observed, under the coordinator's lock
+	staged []Partition                 // with staged records
+	cut    map[Partition]chan struct{} // out of reach
 }
 
 func newWorld(t *testing.T) *world {
@@ -30,6 +33,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, ids: 100}
 	w.c = New(Config{Backend: w, StateTopic: "state", Logger: slog.New(slog.DiscardHandler), Die: ctx,
 		Observe: func(e Event) { w.events = append(w.events, e) }})
+	w.die = cancel
 	t.Cleanup(func() { cancel(); w.c.Close() })
 	return w
 }
@@ -73,6 +77,38 @@ func (w *world) EndOffsets(_ context.Context, k Key, commit bool) error {
 
 func (w *world) ShareOutcome(id int64, markerEpoch int16, commit bool) {
 	w.note("share %d@%d %v", id, markerEpoch, commit)
+}
+
+func (w *world) Staged(id int64, markerEpoch int16) []Partition { return w.staged }
+
+func (w *world) Resolve(p Partition, id int64, markerEpoch int16, commit bool) {
+	w.note("share of %s-%d %d@%d %v", p.Topic, p.Partition, id, markerEpoch, commit)
+}
+
+func (w *world) Cut(_ string, p Partition) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ch, ok := w.cut[p]; ok {
+		return ch
+	}
+	return nil
+}
+
+// part puts partitions out of the coordinator's reach; heal brings them back.
+func (w *world) part(ps ...Partition) (heal func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := make(chan struct{})
+	w.cut = make(map[Partition]chan struct{})
+	for _, p := range ps {
+		w.cut[p] = changed
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.cut = nil
+		close(changed)
+	}
 }
 
 // elsewhere is a transactional id and a group that node 0 does not coordinate.
@@ -180,12 +216,7 @@ func TestCommitOrder(t *testing.T) {
 func TestHeldMarkers(t *testing.T) {
 	virtual(t, func(ctx context.Context, w *world) {
 		release := make(chan struct{})
-		w.c.HoldMarkers(func(ctx context.Context, _ string, _ bool) {
-			select {
-			case <-release:
-			case <-ctx.Done():
-			}
-		})
+		w.c.TreatMarkers(func(Marker) Treatment { return Treatment{Wait: release} })
 		k := w.init(ctx, "x", -1, -1, minute)
 		w.want(w.produce(ctx, k), codeNone, "produce")
 		next, code := w.end(ctx, k, true)

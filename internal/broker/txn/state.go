@@ -28,6 +28,7 @@ const (
 	codeNone                      int16 = 0
 	codeCoordinatorNotAvailable   int16 = 15
 	codeNotCoordinator            int16 = 16
+	codeNotEnoughReplicas         int16 = 19
 	codeInvalidRequest            int16 = 42
 	codeInvalidProducerEpoch      int16 = 47
 	codeInvalidTxnState           int16 = 48
