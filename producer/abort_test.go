@@ -14,6 +14,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -22,86 +23,88 @@ import (
 // A newer producer of the id takes over at different moments: the older one
 // commits nothing and says that it is fenced; the newer one works.
 func TestFenced(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		produce bool
-		at      string
-	}{
-		{"before the first output", true, "begin"},
-		{"after an output", true, "produce"},
-		{"before staging", true, "stage"},
-		{"before staging, acks only", false, "stage"},
-		{"after staging", true, "end"},
-		{"after staging, acks only", false, "end"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, 30*time.Second)
-			w := start(t, setup{})
-			w.feed(ctx, t, 3)
-			cons, p := w.consumer(t, "g"), w.producer(t, "tx")
-			newer, err := New(connect(t, w.Cluster), "tx")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = newer.Close() })
-			takeOver := func() {
-				if err := newer.InitTransactions(ctx); err != nil {
-					t.Errorf("the newer producer: %v", err)
-				}
-			}
-			w.works(ctx, t, p, "before")
-			bs := gather(ctx, t, cons, 3)
-			tx, err := p.Begin(ctx, join(bs))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.at == "begin" {
-				takeOver()
-			}
-			if c.produce {
-				err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("zombie")})
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for _, c := range []struct {
+			name    string
+			produce bool
+			at      string
+		}{
+			{"before the first output", true, "begin"},
+			{"after an output", true, "produce"},
+			{"before staging", true, "stage"},
+			{"before staging, acks only", false, "stage"},
+			{"after staging", true, "end"},
+			{"after staging, acks only", false, "end"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				w := start(t, setup{profile: profile})
+				w.feed(ctx, t, 3)
+				cons, p := w.consumer(t, "g"), w.producer(t, "tx")
+				newer, err := New(w.connect(t), "tx")
 				if err != nil {
-					t.Fatalf("Produce: %v", err)
+					t.Fatal(err)
 				}
-			}
-			for _, b := range bs {
-				b.AcceptRest()
-			}
-			var f *fault
-			switch c.at {
-			case "produce":
-				testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
-				takeOver()
-			case "stage", "end":
-				// The request waits until the newer producer has taken over.
-				key := map[string]int16{"stage": keyStage, "end": keyEndTxn}[c.at]
-				over := make(chan struct{})
-				f = w.inject(key, 1, func(broker.Request) broker.Action {
-					go func() { takeOver(); close(over) }()
-					return broker.Action{Wait: over}
-				})
-			}
-			out, err := tx.Commit(ctx)
-			if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrAborted) || !errors.Is(err, sharetxn.ErrFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) || !sharetxn.IsFatal(err) {
-				t.Fatalf("%v, %v", out, err)
-			}
-			if f != nil {
-				f.mustHaveFired(t, 1)
-			}
-			w.SetIntercept(nil)
-			if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
-				t.Errorf("Begin of the older: %v", err)
-			}
-			if err := p.InitTransactions(ctx); !errors.Is(err, sharetxn.ErrFenced) {
-				t.Errorf("InitTransactions of the older: %v", err)
-			}
-			if done, _, _, pending := w.totals("g"); done != 0 || pending != 0 {
-				t.Errorf("%d records done, %d pending", done, pending)
-			}
-			w.works(ctx, t, newer, "after")
-			same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after")
-		})
-	}
+				t.Cleanup(func() { _ = newer.Close() })
+				takeOver := func() {
+					if err := newer.InitTransactions(ctx); err != nil {
+						t.Errorf("the newer producer: %v", err)
+					}
+				}
+				w.works(ctx, t, p, "before")
+				bs := gather(ctx, t, cons, 3)
+				tx, err := p.Begin(ctx, join(bs))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.at == "begin" {
+					takeOver()
+				}
+				if c.produce {
+					err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("zombie")})
+					if err != nil {
+						t.Fatalf("Produce: %v", err)
+					}
+				}
+				for _, b := range bs {
+					b.AcceptRest()
+				}
+				var f *fault
+				switch c.at {
+				case "produce":
+					testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
+					takeOver()
+				case "stage", "end":
+					// The request waits until the newer producer has taken over.
+					key := map[string]int16{"stage": profile.Key(), "end": keyEndTxn}[c.at]
+					over := make(chan struct{})
+					f = w.inject(key, 1, func(broker.Request) broker.Action {
+						go func() { takeOver(); close(over) }()
+						return broker.Action{Wait: over}
+					})
+				}
+				out, err := tx.Commit(ctx)
+				if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrAborted) || !errors.Is(err, sharetxn.ErrFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) || !sharetxn.IsFatal(err) {
+					t.Fatalf("%v, %v", out, err)
+				}
+				if f != nil {
+					f.mustHaveFired(t, 1)
+				}
+				w.SetIntercept(nil)
+				if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
+					t.Errorf("Begin of the older: %v", err)
+				}
+				if err := p.InitTransactions(ctx); !errors.Is(err, sharetxn.ErrFenced) {
+					t.Errorf("InitTransactions of the older: %v", err)
+				}
+				if done, _, _, pending := w.totals("g"); done != 0 || pending != 0 {
+					t.Errorf("%d records done, %d pending", done, pending)
+				}
+				w.works(ctx, t, newer, "after")
+				same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after")
+			})
+		}
+	})
 }
 
 // A fenced producer whose kgo client must be replaced does not take the id back.
@@ -125,60 +128,62 @@ func TestFencedProducerStaysFenced(t *testing.T) {
 // A delivery that failed makes the commit an abort that names the partition;
 // good records of the transaction are not visible, and the producer goes on.
 func TestFailedDelivery(t *testing.T) {
-	for _, c := range []struct {
-		code  int16
-		class sharetxn.Class
-	}{
-		{kerr.MessageTooLarge.Code, sharetxn.ClassAbortable},
-		{kerr.TopicAuthorizationFailed.Code, sharetxn.ClassAbortable},
-		{kerr.InvalidTxnState.Code, sharetxn.ClassAbortable},
-		{kerr.TransactionAbortable.Code, sharetxn.ClassAbortable},
-		{kerr.InvalidProducerEpoch.Code, sharetxn.ClassAbortable},
-		{kerr.UnknownProducerID.Code, sharetxn.ClassAbortable},
-		{kerr.TransactionalIDAuthorizationFailed.Code, sharetxn.ClassFatal},
-	} {
-		for _, alone := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%v, alone %v", kerr.ErrorForCode(c.code), alone), func(t *testing.T) {
-				ctx := testkit.Deadline(t, 30*time.Second)
-				w := start(t, setup{})
-				w.feed(ctx, t, 3)
-				cons, p := w.consumer(t, "g"), w.producer(t, "tx", KafkaOptions(kgo.RecordPartitioner(kgo.ManualPartitioner())))
-				w.works(ctx, t, p, "before")
-				bs := gather(ctx, t, cons, 3)
-				var f *fault
-				out, err := p.InTransaction(ctx, join(bs), func(ctx context.Context, tx *Txn) error {
-					for _, b := range bs {
-						b.AcceptRest()
-					}
-					if !alone {
-						produces := w.Traffic(keyProduce).Requests
-						if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: 0, Value: []byte("good")}); err != nil {
-							return err
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for _, c := range []struct {
+			code  int16
+			class sharetxn.Class
+		}{
+			{kerr.MessageTooLarge.Code, sharetxn.ClassAbortable},
+			{kerr.TopicAuthorizationFailed.Code, sharetxn.ClassAbortable},
+			{kerr.InvalidTxnState.Code, sharetxn.ClassAbortable},
+			{kerr.TransactionAbortable.Code, sharetxn.ClassAbortable},
+			{kerr.InvalidProducerEpoch.Code, sharetxn.ClassAbortable},
+			{kerr.UnknownProducerID.Code, sharetxn.ClassAbortable},
+			{kerr.TransactionalIDAuthorizationFailed.Code, sharetxn.ClassFatal},
+		} {
+			for _, alone := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%v, alone %v", kerr.ErrorForCode(c.code), alone), func(t *testing.T) {
+					ctx := testkit.Deadline(t, 30*time.Second)
+					w := start(t, setup{profile: profile})
+					w.feed(ctx, t, 3)
+					cons, p := w.consumer(t, "g"), w.producer(t, "tx", KafkaOptions(kgo.RecordPartitioner(kgo.ManualPartitioner())))
+					w.works(ctx, t, p, "before")
+					bs := gather(ctx, t, cons, 3)
+					var f *fault
+					out, err := p.InTransaction(ctx, join(bs), func(ctx context.Context, tx *Txn) error {
+						for _, b := range bs {
+							b.AcceptRest()
 						}
-						testkit.Eventually(ctx, t, "the good record is sent", func() bool { return w.Traffic(keyProduce).Requests > produces })
+						if !alone {
+							produces := w.Traffic(keyProduce).Requests
+							if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: 0, Value: []byte("good")}); err != nil {
+								return err
+							}
+							testkit.Eventually(ctx, t, "the good record is sent", func() bool { return w.Traffic(keyProduce).Requests > produces })
+						}
+						f = &fault{key: keyProduce, node: 1, act: func(r broker.Request) broker.Action { return broker.Action{Answer: produceAnswer(r, c.code)} }}
+						f.times.Store(1)
+						w.SetIntercept(f.intercept)
+						return tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: 1, Value: []byte("bad")})
+					})
+					w.SetIntercept(nil)
+					f.mustHaveFired(t, 1)
+					var e *sharetxn.Error
+					if out != sharetxn.Aborted || !errors.Is(err, kerr.ErrorForCode(c.code)) || sharetxn.ClassOf(err) != c.class {
+						t.Fatalf("%v, %v (class %v)", out, err, sharetxn.ClassOf(err))
 					}
-					f = &fault{key: keyProduce, node: 1, act: func(r broker.Request) broker.Action { return broker.Action{Answer: produceAnswer(r, c.code)} }}
-					f.times.Store(1)
-					w.SetIntercept(f.intercept)
-					return tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: 1, Value: []byte("bad")})
+					if !errors.As(errors.Unwrap(err), &e) || e.Topic != "out" || e.Partition != 1 {
+						t.Errorf("does not name the partition: %v", err)
+					}
+					if out, err := w.one(ctx, p, bs, "again"); out != sharetxn.Committed || err != nil {
+						t.Fatalf("second run: %v, %v", out, err)
+					}
+					w.waitDone(ctx, t, "g", 3)
+					same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "again")
 				})
-				w.SetIntercept(nil)
-				f.mustHaveFired(t, 1)
-				var e *sharetxn.Error
-				if out != sharetxn.Aborted || !errors.Is(err, kerr.ErrorForCode(c.code)) || sharetxn.ClassOf(err) != c.class {
-					t.Fatalf("%v, %v (class %v)", out, err, sharetxn.ClassOf(err))
-				}
-				if !errors.As(errors.Unwrap(err), &e) || e.Topic != "out" || e.Partition != 1 {
-					t.Errorf("does not name the partition: %v", err)
-				}
-				if out, err := w.one(ctx, p, bs, "again"); out != sharetxn.Committed || err != nil {
-					t.Fatalf("second run: %v, %v", out, err)
-				}
-				w.waitDone(ctx, t, "g", 3)
-				same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "again")
-			})
+			}
 		}
-	}
+	})
 }
 
 // A kgo client that took a new epoch in the middle of a transaction has aborted
@@ -215,72 +220,74 @@ func TestStrayedClient(t *testing.T) {
 // The context ends at different moments: before EndTxn is sent the commit
 // becomes an abort, after that it does not matter any more.
 func TestContextEnds(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		key  int16 // of the request at which it ends; -1: before Commit
-		want sharetxn.Outcome
-	}{
-		{"before Commit", -1, sharetxn.Aborted},
-		{"while outputs are delivered", keyProduce, sharetxn.Aborted},
-		{"while acknowledgements are staged", keyStage, sharetxn.Aborted},
-		{"after EndTxn is sent", keyEndTxn, sharetxn.Committed},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, 30*time.Second)
-			w := start(t, setup{})
-			w.feed(ctx, t, 3)
-			cons, p := w.consumer(t, "g"), w.producer(t, "tx")
-			if err := p.InitTransactions(ctx); err != nil {
-				t.Fatal(err)
-			}
-			bs := gather(ctx, t, cons, 3)
-			tx, err := p.Begin(ctx, join(bs))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, b := range bs {
-				b.AcceptRest()
-			}
-			short, cancel := context.WithCancel(ctx)
-			over := make(chan struct{})
-			var f *fault
-			if c.key >= 0 {
-				f = w.inject(c.key, 1, func(broker.Request) broker.Action {
-					cancel()
-					// Free again when the library has had the time to see it.
-					time.AfterFunc(100*time.Millisecond, func() { close(over) })
-					return broker.Action{Wait: over}
-				})
-			}
-			if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("it")}); err != nil {
-				t.Fatal(err)
-			}
-			if c.key < 0 {
-				cancel()
-			}
-			out, err := tx.Commit(short)
-			cancel()
-			if out != c.want || c.want == sharetxn.Aborted && !errors.Is(err, context.Canceled) || c.want == sharetxn.Committed && err != nil {
-				t.Fatalf("%v, %v", out, err)
-			}
-			if f != nil {
-				f.mustHaveFired(t, 1)
-				<-over
-			}
-			w.SetIntercept(nil)
-			want := []string{"it"}
-			if c.want == sharetxn.Aborted {
-				rest := remaining(bs)
-				rest = append(rest, gather(ctx, t, cons, 3-count(rest))...)
-				if out, err := w.one(ctx, p, rest, "again"); out != sharetxn.Committed || err != nil {
-					t.Fatalf("second run: %v, %v", out, err)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for _, c := range []struct {
+			name string
+			key  int16 // of the request at which it ends; -1: before Commit
+			want sharetxn.Outcome
+		}{
+			{"before Commit", -1, sharetxn.Aborted},
+			{"while outputs are delivered", keyProduce, sharetxn.Aborted},
+			{"while acknowledgements are staged", profile.Key(), sharetxn.Aborted},
+			{"after EndTxn is sent", keyEndTxn, sharetxn.Committed},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				w := start(t, setup{profile: profile})
+				w.feed(ctx, t, 3)
+				cons, p := w.consumer(t, "g"), w.producer(t, "tx")
+				if err := p.InitTransactions(ctx); err != nil {
+					t.Fatal(err)
 				}
-				want = []string{"again"}
-			}
-			w.waitDone(ctx, t, "g", 3)
-			same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
-		})
-	}
+				bs := gather(ctx, t, cons, 3)
+				tx, err := p.Begin(ctx, join(bs))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, b := range bs {
+					b.AcceptRest()
+				}
+				short, cancel := context.WithCancel(ctx)
+				over := make(chan struct{})
+				var f *fault
+				if c.key >= 0 {
+					f = w.inject(c.key, 1, func(broker.Request) broker.Action {
+						cancel()
+						// Free again when the library has had the time to see it.
+						time.AfterFunc(100*time.Millisecond, func() { close(over) })
+						return broker.Action{Wait: over}
+					})
+				}
+				if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("it")}); err != nil {
+					t.Fatal(err)
+				}
+				if c.key < 0 {
+					cancel()
+				}
+				out, err := tx.Commit(short)
+				cancel()
+				if out != c.want || c.want == sharetxn.Aborted && !errors.Is(err, context.Canceled) || c.want == sharetxn.Committed && err != nil {
+					t.Fatalf("%v, %v", out, err)
+				}
+				if f != nil {
+					f.mustHaveFired(t, 1)
+					<-over
+				}
+				w.SetIntercept(nil)
+				want := []string{"it"}
+				if c.want == sharetxn.Aborted {
+					rest := remaining(bs)
+					rest = append(rest, gather(ctx, t, cons, 3-count(rest))...)
+					if out, err := w.one(ctx, p, rest, "again"); out != sharetxn.Committed || err != nil {
+						t.Fatalf("second run: %v, %v", out, err)
+					}
+					want = []string{"again"}
+				}
+				w.waitDone(ctx, t, "g", 3)
+				same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+			})
+		}
+	})
 }
 
 // The context of a Produce call is not that of the delivery.

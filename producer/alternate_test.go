@@ -14,6 +14,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -67,180 +68,184 @@ var errOnPurpose = errors.New("on purpose")
 // The ids take turns with the commits. An abort stays with its id, and so does a
 // transaction in which nothing was sent.
 func TestAlternation(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	hook := &recorder{}
-	w := start(t, setup{hooks: []sharetxn.Hook{hook}})
-	w.feed(ctx, t, 30)
-	c, p := w.consumer(t, "g", shareconsumer.MaxPollRecords(4)), w.producer(t, "tx", AlternateIDs(3))
-	if err := p.InitTransactions(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var used, want []string
-	steps := []struct {
-		kind string // commit, abort, or empty
-		id   string
-	}{
-		{"commit", "tx"}, {"commit", "tx-1"}, {"abort", "tx-2"}, {"abort", "tx-2"}, {"empty", "tx-2"}, {"commit", "tx-2"},
-		{"empty", "tx"}, {"commit", "tx"}, {"abort", "tx-1"}, {"commit", "tx-1"}, {"commit", "tx-2"}, {"commit", "tx"},
-	}
-	rest := gather(ctx, t, c, 30)
-	for i, s := range steps {
-		value := fmt.Sprint(s.kind, i)
-		out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
-			if ctx.Value(spanKey{}) != s.id {
-				t.Errorf("step %d, %s: began as %v, want %s", i, s.kind, ctx.Value(spanKey{}), s.id)
-			}
-			if s.kind == "empty" {
-				return nil
-			}
-			if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte(value)}); err != nil {
-				return err
-			}
-			if err := tx.lane.out.Flush(ctx); err != nil {
-				return err
-			}
-			for _, v := range w.Transactions() {
-				if v.Status == txn.Ongoing {
-					used = append(used, v.ID)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		hook := &recorder{}
+		w := start(t, setup{profile: profile, hooks: []sharetxn.Hook{hook}})
+		w.feed(ctx, t, 30)
+		c, p := w.consumer(t, "g", shareconsumer.MaxPollRecords(4)), w.producer(t, "tx", AlternateIDs(3))
+		if err := p.InitTransactions(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var used, want []string
+		steps := []struct {
+			kind string // commit, abort, or empty
+			id   string
+		}{
+			{"commit", "tx"}, {"commit", "tx-1"}, {"abort", "tx-2"}, {"abort", "tx-2"}, {"empty", "tx-2"}, {"commit", "tx-2"},
+			{"empty", "tx"}, {"commit", "tx"}, {"abort", "tx-1"}, {"commit", "tx-1"}, {"commit", "tx-2"}, {"commit", "tx"},
+		}
+		rest := gather(ctx, t, c, 30)
+		for i, s := range steps {
+			value := fmt.Sprint(s.kind, i)
+			out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+				if ctx.Value(spanKey{}) != s.id {
+					t.Errorf("step %d, %s: began as %v, want %s", i, s.kind, ctx.Value(spanKey{}), s.id)
 				}
+				if s.kind == "empty" {
+					return nil
+				}
+				if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte(value)}); err != nil {
+					return err
+				}
+				if err := tx.lane.out.Flush(ctx); err != nil {
+					return err
+				}
+				for _, v := range w.Transactions() {
+					if v.Status == txn.Ongoing {
+						used = append(used, v.ID)
+					}
+				}
+				if s.kind == "abort" {
+					return errOnPurpose
+				}
+				return nil
+			})
+			if s.kind == "abort" != (out == sharetxn.Aborted) {
+				t.Fatalf("step %d, %s: %v, %v", i, s.kind, out, err)
 			}
-			if s.kind == "abort" {
-				return errOnPurpose
+			if s.kind == "commit" {
+				want = append(want, value)
 			}
-			return nil
-		})
-		if s.kind == "abort" != (out == sharetxn.Aborted) {
-			t.Fatalf("step %d, %s: %v, %v", i, s.kind, out, err)
 		}
-		if s.kind == "commit" {
-			want = append(want, value)
-		}
-	}
-	var atBroker []string
-	for _, s := range steps {
-		if s.kind != "empty" {
-			atBroker = append(atBroker, s.id)
-		}
-	}
-	if !slices.Equal(used, atBroker) {
-		t.Errorf("the broker saw transactions of\n\t%v, want\n\t%v", used, atBroker)
-	}
-	// And with acknowledgements, whose locks are one member's whatever the id.
-	for i, b := range rest {
-		id := nthID("tx", (i+1)%3)
-		out, err := p.InTransaction(ctx, b, func(ctx context.Context, tx *Txn) error {
-			if ctx.Value(spanKey{}) != id {
-				t.Errorf("batch %d: began as %v, want %s", i, ctx.Value(spanKey{}), id)
+		var atBroker []string
+		for _, s := range steps {
+			if s.kind != "empty" {
+				atBroker = append(atBroker, s.id)
 			}
-			b.AcceptRest()
-			return nil
-		})
-		if out != sharetxn.Committed {
-			t.Fatalf("batch %d: %v, %v", i, out, err)
 		}
-	}
-	w.waitDone(ctx, t, "g", 30)
-	same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
-	ends, stages, _ := hook.seen()
-	for _, s := range stages {
-		if !slices.ContainsFunc(ends, func(e sharetxn.TxnEnd) bool { return e.TransactionalID == s.TransactionalID }) {
-			t.Errorf("a hook saw %q stage and not end", s.TransactionalID)
+		if !slices.Equal(used, atBroker) {
+			t.Errorf("the broker saw transactions of\n\t%v, want\n\t%v", used, atBroker)
 		}
-	}
+		// And with acknowledgements, whose locks are one member's whatever the id.
+		for i, b := range rest {
+			id := nthID("tx", (i+1)%3)
+			out, err := p.InTransaction(ctx, b, func(ctx context.Context, tx *Txn) error {
+				if ctx.Value(spanKey{}) != id {
+					t.Errorf("batch %d: began as %v, want %s", i, ctx.Value(spanKey{}), id)
+				}
+				b.AcceptRest()
+				return nil
+			})
+			if out != sharetxn.Committed {
+				t.Fatalf("batch %d: %v, %v", i, out, err)
+			}
+		}
+		w.waitDone(ctx, t, "g", 30)
+		same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+		ends, stages, _ := hook.seen()
+		for _, s := range stages {
+			if !slices.ContainsFunc(ends, func(e sharetxn.TxnEnd) bool { return e.TransactionalID == s.TransactionalID }) {
+				t.Errorf("a hook saw %q stage and not end", s.TransactionalID)
+			}
+		}
+	})
 }
 
 // An outcome that is unknown of one id is settled by the Begin of another, before
 // anything is sent for that one.
 func TestUnknownOfAnotherID(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		lose broker.Action
-		want sharetxn.Outcome
-		next string
-	}{
-		{"was committed", broker.Action{LoseAnswer: true}, sharetxn.Committed, "tx-1"},
-		{"timed out", broker.Action{LoseRequest: true}, sharetxn.Aborted, "tx"},
-	} {
-		for _, by := range []string{"Begin", "InitTransactions"} {
-			t.Run(c.name+", by "+by, func(t *testing.T) {
-				ctx := testkit.Deadline(t, 30*time.Second)
-				hook := &recorder{}
-				w := start(t, setup{hooks: []sharetxn.Hook{hook}})
-				w.feed(ctx, t, 3)
-				timeout := 15 * time.Second
-				if c.want == sharetxn.Aborted {
-					timeout = 400 * time.Millisecond
-				}
-				cons := w.consumer(t, "g")
-				p := w.producer(t, "tx", AlternateIDs(2), ResolveTimeout(200*time.Millisecond), TransactionTimeout(timeout), LockMargin(10*time.Millisecond))
-				if err := p.InitTransactions(ctx); err != nil {
-					t.Fatal(err)
-				}
-				bs := gather(ctx, t, cons, 3)
-				f := w.inject(keyEndTxn, 1<<30, always(c.lose))
-				out, err := w.one(ctx, p, bs, "first")
-				if out != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
-					t.Fatalf("%v, %v", out, err)
-				}
-				if f.fired.Load() == 0 {
-					t.Fatal("the fault did not fire")
-				}
-				begin := func() error {
-					if by == "InitTransactions" {
-						return p.InitTransactions(ctx)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for _, c := range []struct {
+			name string
+			lose broker.Action
+			want sharetxn.Outcome
+			next string
+		}{
+			{"was committed", broker.Action{LoseAnswer: true}, sharetxn.Committed, "tx-1"},
+			{"timed out", broker.Action{LoseRequest: true}, sharetxn.Aborted, "tx"},
+		} {
+			for _, by := range []string{"Begin", "InitTransactions"} {
+				t.Run(c.name+", by "+by, func(t *testing.T) {
+					ctx := testkit.Deadline(t, 30*time.Second)
+					hook := &recorder{}
+					w := start(t, setup{profile: profile, hooks: []sharetxn.Hook{hook}})
+					w.feed(ctx, t, 3)
+					timeout := 15 * time.Second
+					if c.want == sharetxn.Aborted {
+						timeout = 400 * time.Millisecond
+					}
+					cons := w.consumer(t, "g")
+					p := w.producer(t, "tx", AlternateIDs(2), ResolveTimeout(200*time.Millisecond), TransactionTimeout(timeout), LockMargin(10*time.Millisecond))
+					if err := p.InitTransactions(ctx); err != nil {
+						t.Fatal(err)
+					}
+					bs := gather(ctx, t, cons, 3)
+					f := w.inject(keyEndTxn, 1<<30, always(c.lose))
+					out, err := w.one(ctx, p, bs, "first")
+					if out != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+						t.Fatalf("%v, %v", out, err)
+					}
+					if f.fired.Load() == 0 {
+						t.Fatal("the fault did not fire")
+					}
+					begin := func() error {
+						if by == "InitTransactions" {
+							return p.InitTransactions(ctx)
+						}
+						tx, err := p.Begin(ctx)
+						if err != nil {
+							return err
+						}
+						return tx.Abort(ctx)
+					}
+					s := w.watch(always(c.lose))
+					if err := begin(); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+						t.Fatalf("while the outcome is unknown: %v", err)
+					}
+					if got := s.take(); !slices.Equal(got, []string{"end tx commit=true"}) {
+						t.Fatalf("while the outcome is unknown: %v", got)
+					}
+					if c.want == sharetxn.Aborted {
+						testkit.Eventually(ctx, t, "the broker gives the transaction up", func() bool { return w.txn("tx").Status == txn.CompleteAbort })
+					}
+					s = w.watch(nil)
+					if err := begin(); err != nil {
+						t.Fatal(err)
+					}
+					if got := s.take(); len(got) == 0 || got[0] != "end tx commit=true" {
+						t.Errorf("first of all the outcome is to be settled; seen: %v", got)
+					}
+					ends, _, _ := hook.seen()
+					if len(ends) < 2 || ends[0].Outcome != sharetxn.Unknown || ends[1].Outcome != c.want || ends[1].TransactionalID != "tx" {
+						t.Errorf("hooks saw %+v", ends)
 					}
 					tx, err := p.Begin(ctx)
 					if err != nil {
-						return err
+						t.Fatal(err)
 					}
-					return tx.Abort(ctx)
-				}
-				s := w.watch(always(c.lose))
-				if err := begin(); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
-					t.Fatalf("while the outcome is unknown: %v", err)
-				}
-				if got := s.take(); !slices.Equal(got, []string{"end tx commit=true"}) {
-					t.Fatalf("while the outcome is unknown: %v", got)
-				}
-				if c.want == sharetxn.Aborted {
-					testkit.Eventually(ctx, t, "the broker gives the transaction up", func() bool { return w.txn("tx").Status == txn.CompleteAbort })
-				}
-				s = w.watch(nil)
-				if err := begin(); err != nil {
-					t.Fatal(err)
-				}
-				if got := s.take(); len(got) == 0 || got[0] != "end tx commit=true" {
-					t.Errorf("first of all the outcome is to be settled; seen: %v", got)
-				}
-				ends, _, _ := hook.seen()
-				if len(ends) < 2 || ends[0].Outcome != sharetxn.Unknown || ends[1].Outcome != c.want || ends[1].TransactionalID != "tx" {
-					t.Errorf("hooks saw %+v", ends)
-				}
-				tx, err := p.Begin(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if tx.lane.id != c.next {
-					t.Errorf("the next transaction has id %s, want %s", tx.lane.id, c.next)
-				}
-				if err := tx.Abort(ctx); err != nil {
-					t.Fatal(err)
-				}
-				w.SetIntercept(nil)
-				want := []string{"second"}
-				if c.want == sharetxn.Committed {
-					want = append(want, "first")
-				} else if out, err := w.one(ctx, p, gather(ctx, t, cons, 3), "third"); err != nil {
-					t.Fatalf("%v, %v", out, err)
-				} else {
-					want = append(want, "third")
-				}
-				w.works(ctx, t, p, "second")
-				w.waitDone(ctx, t, "g", 3)
-				same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
-			})
+					if tx.lane.id != c.next {
+						t.Errorf("the next transaction has id %s, want %s", tx.lane.id, c.next)
+					}
+					if err := tx.Abort(ctx); err != nil {
+						t.Fatal(err)
+					}
+					w.SetIntercept(nil)
+					want := []string{"second"}
+					if c.want == sharetxn.Committed {
+						want = append(want, "first")
+					} else if out, err := w.one(ctx, p, w.again(ctx, t, cons, bs, 3, 0), "third"); err != nil {
+						t.Fatalf("%v, %v", out, err)
+					} else {
+						want = append(want, "third")
+					}
+					w.works(ctx, t, p, "second")
+					w.waitDone(ctx, t, "g", 3)
+					same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+				})
+			}
 		}
-	}
+	})
 }
 
 // A producer that is fenced on one of its ids is done with, and says on which
@@ -306,7 +311,7 @@ func TestLeftOverIDs(t *testing.T) {
 				for _, v := range w.Transactions() {
 					before[v.ID] = v.ProducerEpoch
 				}
-				newer, err := New(connect(t, w.Cluster), "tx", AlternateIDs(n))
+				newer, err := New(w.connect(t), "tx", AlternateIDs(n))
 				if err != nil {
 					t.Fatal(err)
 				}

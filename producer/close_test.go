@@ -11,51 +11,54 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Close aborts what is open, gives its batch back and says that it was left.
 func TestCloseAbortsOpenTransaction(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	hook := &recorder{}
-	w := start(t, setup{hooks: []sharetxn.Hook{hook}})
-	w.feed(ctx, t, 3)
-	c, p := w.consumer(t, "g"), w.producer(t, "tx")
-	bs := gather(ctx, t, c, 3)
-	tx, err := p.Begin(ctx, join(bs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range bs {
-		b.AcceptRest()
-	}
-	if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
-	var wg sync.WaitGroup
-	for range 3 {
-		wg.Go(func() {
-			if err := p.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		})
-	}
-	wg.Wait()
-	if got := w.txn("tx").Status; got != txn.CompleteAbort {
-		t.Errorf("the transaction is %v", got)
-	}
-	if out, err := tx.Commit(ctx); out == sharetxn.Committed || !errors.Is(err, sharetxn.ErrTxnEnded) {
-		t.Errorf("Commit after Close: %v, %v", out, err)
-	}
-	if _, _, misuse := hook.seen(); len(misuse) != 1 || misuse[0].Where != "tx" {
-		t.Errorf("misuse %+v", misuse)
-	}
-	next := w.producer(t, "next")
-	if out, err := w.one(ctx, next, bs, "it"); out != sharetxn.Committed || err != nil {
-		t.Fatalf("the batch in another transaction: %v, %v", out, err)
-	}
-	same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		hook := &recorder{}
+		w := start(t, setup{profile: profile, hooks: []sharetxn.Hook{hook}})
+		w.feed(ctx, t, 3)
+		c, p := w.consumer(t, "g"), w.producer(t, "tx")
+		bs := gather(ctx, t, c, 3)
+		tx, err := p.Begin(ctx, join(bs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range bs {
+			b.AcceptRest()
+		}
+		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if err := p.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := w.txn("tx").Status; got != txn.CompleteAbort {
+			t.Errorf("the transaction is %v", got)
+		}
+		if out, err := tx.Commit(ctx); out == sharetxn.Committed || !errors.Is(err, sharetxn.ErrTxnEnded) {
+			t.Errorf("Commit after Close: %v, %v", out, err)
+		}
+		if _, _, misuse := hook.seen(); len(misuse) != 1 || misuse[0].Where != "tx" {
+			t.Errorf("misuse %+v", misuse)
+		}
+		next := w.producer(t, "next")
+		if out, err := w.one(ctx, next, bs, "it"); out != sharetxn.Committed || err != nil {
+			t.Fatalf("the batch in another transaction: %v, %v", out, err)
+		}
+		same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
+	})
 }
 
 // Close while a commit is under way waits for it, within its bound; past that

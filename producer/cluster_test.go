@@ -26,20 +26,28 @@ const (
 	keyFindCoordinator = 10
 	keyInit            = 22
 	keyEndTxn          = 26
-	keyStage           = 95
 )
 
 // world is an embedded cluster of three brokers with topics "in" and "out" of
 // three partitions each, and group "g" reading "in" from its start.
 type world struct {
 	*broker.Cluster
-	cl *sharetxn.Cluster
+	profile wire.Profile
+	cl      *sharetxn.Cluster
+}
+
+// eachProfile runs a test in both.
+func eachProfile(t *testing.T, run func(t *testing.T, profile wire.Profile)) {
+	for _, p := range []wire.Profile{wire.Draft95, wire.KIP93} {
+		t.Run(p.String(), func(t *testing.T) { run(t, p) })
+	}
 }
 
 type setup struct {
-	lock  time.Duration // of acquired records; default 30 s
-	hooks []sharetxn.Hook
-	edit  func(*broker.Config)
+	profile wire.Profile  // default Draft95
+	lock    time.Duration // of acquired records; default 30 s
+	hooks   []sharetxn.Hook
+	edit    func(*broker.Config)
 }
 
 func start(t testing.TB, s setup) *world {
@@ -48,8 +56,11 @@ func start(t testing.TB, s setup) *world {
 		s.lock = 30 * time.Second
 	}
 	earliest := map[string]string{"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": fmt.Sprint(s.lock.Milliseconds())}
+	if s.profile == wire.None {
+		s.profile = wire.Draft95
+	}
 	cfg := broker.Config{
-		Brokers: 3, Topics: map[string]int32{"in": 3, "out": 3}, MinLockDuration: time.Millisecond, HeartbeatInterval: 100 * time.Millisecond,
+		Profile: s.profile, Brokers: 3, Topics: map[string]int32{"in": 3, "out": 3}, MinLockDuration: time.Millisecond, HeartbeatInterval: 100 * time.Millisecond,
 		GroupConfigs: map[string]map[string]string{"g": earliest, "h": earliest},
 	}
 	if s.edit != nil {
@@ -60,13 +71,18 @@ func start(t testing.TB, s setup) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	return &world{b, connect(t, b, s.hooks...)}
+	w := &world{Cluster: b, profile: s.profile}
+	w.cl = w.connect(t, s.hooks...)
+	return w
 }
 
-func connect(t testing.TB, b *broker.Cluster, hooks ...sharetxn.Hook) *sharetxn.Cluster {
+// connect is another process, with everything of its own.
+func (w *world) connect(t testing.TB, hooks ...sharetxn.Hook) *sharetxn.Cluster {
 	t.Helper()
+	profile := map[wire.Profile]sharetxn.Profile{wire.Draft95: sharetxn.ProfileDraft95, wire.KIP93: sharetxn.ProfileKIP93}[w.profile]
 	cl, err := sharetxn.Connect(
-		sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(10*time.Millisecond)),
+		sharetxn.WithProfile(profile),
+		sharetxn.Kafka(kgo.SeedBrokers(w.Seeds()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(10*time.Millisecond)),
 		sharetxn.Logger(slog.New(slog.DiscardHandler)), sharetxn.WithHooks(hooks...))
 	if err != nil {
 		t.Fatal(err)
@@ -229,6 +245,9 @@ func (f *fault) intercept(r broker.Request) broker.Action {
 	return f.act(r)
 }
 
+// stages counts the requests on the staging key, handshakes included.
+func (w *world) stages() int { return w.Traffic(w.profile.Key()).Requests }
+
 // inject makes the next n requests of a key fare as act says.
 func (w *world) inject(key int16, n int64, act func(broker.Request) broker.Action) *fault {
 	f := &fault{key: key, node: -1, act: act}
@@ -239,7 +258,7 @@ func (w *world) inject(key int16, n int64, act func(broker.Request) broker.Actio
 
 // injectStage is inject for staging requests, handshakes excepted.
 func (w *world) injectStage(n int64, act func(broker.Request) broker.Action) *fault {
-	f := &fault{key: keyStage, node: -1, act: act, except: func(r broker.Request) bool {
+	f := &fault{key: w.profile.Key(), node: -1, act: act, except: func(r broker.Request) bool {
 		m, ok := r.Message().(*wire.Request)
 		return ok && m.TransactionalID == nil
 	}}

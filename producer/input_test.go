@@ -13,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/bind"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -57,7 +58,7 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := New(nil, "tx"); sharetxn.ClassOf(err) != sharetxn.ClassUsage {
 		t.Errorf("no cluster: %v", err)
 	}
-	gone := connect(t, w.Cluster)
+	gone := w.connect(t)
 	gone.Close()
 	if _, err := New(gone, "tx"); !errors.Is(err, sharetxn.ErrClosed) || !sharetxn.IsFatal(err) {
 		t.Errorf("a closed cluster: %v", err)
@@ -72,7 +73,7 @@ func TestUseRefused(t *testing.T) {
 	w.feed(ctx, t, 6)
 	c, p := w.consumer(t, "g"), w.producer(t, "tx")
 	bs := gather(ctx, t, c, 6)
-	elsewhere, err := New(connect(t, w.Cluster), "elsewhere")
+	elsewhere, err := New(w.connect(t), "elsewhere")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,80 +142,82 @@ func TestUseRefused(t *testing.T) {
 // What cannot be sent to a transaction is refused before anything leaves, and
 // the transaction does not commit without it.
 func TestSendRefuses(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := start(t, setup{})
-	w.feed(ctx, t, 9)
-	c, p := w.consumer(t, "g"), w.producer(t, "tx")
-	b := poll(ctx, t, c)
-	tp, offset := b.Records()[0].Position()
-	one := func(types ...acks.Type) map[acks.TopicIDPartition][]acks.AcknowledgementBatch {
-		return map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: {{FirstOffset: offset, LastOffset: offset, Types: types}}}
-	}
-	ranges := func(bs ...acks.AcknowledgementBatch) map[acks.TopicIDPartition][]acks.AcknowledgementBatch {
-		return map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: bs}
-	}
-	accept := []acks.Type{acks.Accept}
-	me := c.ShareGroupMetadata()
-	stranger, err := groupmeta.New("g", "stranger", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	until := LockUntil(time.Now().Add(20 * time.Second))
-	if err := p.InitTransactions(ctx); err != nil {
-		t.Fatal(err)
-	}
-	stages, ends := w.Traffic(keyStage).Requests, w.Traffic(keyEndTxn).Requests
-	for _, c := range []struct {
-		name    string
-		batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch
-		member  groupmeta.ShareGroupMetadata
-		opts    []SendOpt
-		is      error // nil: class usage
-	}{
-		{"Release", one(acks.Release), me, nil, nil},
-		{"Renew", one(acks.Renew), me, nil, nil},
-		{"Gap", one(acks.Gap), me, nil, nil},
-		{"an unknown type", one(9), me, nil, nil},
-		{"no type", one(), me, nil, nil},
-		{"no range", ranges(), me, nil, nil},
-		{"a negative offset", ranges(acks.AcknowledgementBatch{FirstOffset: -1, LastOffset: 0, Types: accept}), me, nil, nil},
-		{"an inverted range", ranges(acks.AcknowledgementBatch{FirstOffset: 5, LastOffset: 4, Types: accept}), me, nil, nil},
-		{"overlapping ranges", ranges(acks.AcknowledgementBatch{FirstOffset: 0, LastOffset: 4, Types: accept}, acks.AcknowledgementBatch{FirstOffset: 4, LastOffset: 5, Types: accept}), me, nil, nil},
-		{"nobody", one(acks.Accept), groupmeta.ShareGroupMetadata{}, []SendOpt{until}, nil},
-		{"a stranger without a lock", one(acks.Accept), stranger, nil, nil},
-		{"an offset that is not held", ranges(acks.AcknowledgementBatch{FirstOffset: 1000, LastOffset: 1000, Types: accept}), me, []SendOpt{until}, sharetxn.ErrStale},
-		{"a range that is not held, and huge", ranges(acks.AcknowledgementBatch{FirstOffset: 0, LastOffset: 1 << 60, Types: accept}), me, nil, sharetxn.ErrStale},
-	} {
-		out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
-			err := tx.SendShareAcknowledgementsToTransaction(ctx, c.batches, c.member, c.opts...)
-			if c.is == nil && sharetxn.ClassOf(err) != sharetxn.ClassUsage || c.is != nil && !errors.Is(err, c.is) {
-				t.Errorf("%s: %v", c.name, err)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, setup{profile: profile})
+		w.feed(ctx, t, 9)
+		c, p := w.consumer(t, "g"), w.producer(t, "tx")
+		b := poll(ctx, t, c)
+		tp, offset := b.Records()[0].Position()
+		one := func(types ...acks.Type) map[acks.TopicIDPartition][]acks.AcknowledgementBatch {
+			return map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: {{FirstOffset: offset, LastOffset: offset, Types: types}}}
+		}
+		ranges := func(bs ...acks.AcknowledgementBatch) map[acks.TopicIDPartition][]acks.AcknowledgementBatch {
+			return map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: bs}
+		}
+		accept := []acks.Type{acks.Accept}
+		me := c.ShareGroupMetadata()
+		stranger, err := groupmeta.New("g", "stranger", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until := LockUntil(time.Now().Add(20 * time.Second))
+		if err := p.InitTransactions(ctx); err != nil {
+			t.Fatal(err)
+		}
+		stages, ends := w.stages(), w.Traffic(keyEndTxn).Requests
+		for _, c := range []struct {
+			name    string
+			batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch
+			member  groupmeta.ShareGroupMetadata
+			opts    []SendOpt
+			is      error // nil: class usage
+		}{
+			{"Release", one(acks.Release), me, nil, nil},
+			{"Renew", one(acks.Renew), me, nil, nil},
+			{"Gap", one(acks.Gap), me, nil, nil},
+			{"an unknown type", one(9), me, nil, nil},
+			{"no type", one(), me, nil, nil},
+			{"no range", ranges(), me, nil, nil},
+			{"a negative offset", ranges(acks.AcknowledgementBatch{FirstOffset: -1, LastOffset: 0, Types: accept}), me, nil, nil},
+			{"an inverted range", ranges(acks.AcknowledgementBatch{FirstOffset: 5, LastOffset: 4, Types: accept}), me, nil, nil},
+			{"overlapping ranges", ranges(acks.AcknowledgementBatch{FirstOffset: 0, LastOffset: 4, Types: accept}, acks.AcknowledgementBatch{FirstOffset: 4, LastOffset: 5, Types: accept}), me, nil, nil},
+			{"nobody", one(acks.Accept), groupmeta.ShareGroupMetadata{}, []SendOpt{until}, nil},
+			{"a stranger without a lock", one(acks.Accept), stranger, nil, nil},
+			{"an offset that is not held", ranges(acks.AcknowledgementBatch{FirstOffset: 1000, LastOffset: 1000, Types: accept}), me, []SendOpt{until}, sharetxn.ErrStale},
+			{"a range that is not held, and huge", ranges(acks.AcknowledgementBatch{FirstOffset: 0, LastOffset: 1 << 60, Types: accept}), me, nil, sharetxn.ErrStale},
+		} {
+			out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+				err := tx.SendShareAcknowledgementsToTransaction(ctx, c.batches, c.member, c.opts...)
+				if c.is == nil && sharetxn.ClassOf(err) != sharetxn.ClassUsage || c.is != nil && !errors.Is(err, c.is) {
+					t.Errorf("%s: %v", c.name, err)
+				}
+				return nil // passed over
+			})
+			if out != sharetxn.Aborted || err == nil {
+				t.Errorf("%s: committed without it: %v, %v", c.name, out, err)
 			}
-			return nil // passed over
+		}
+		if s, e := w.stages(), w.Traffic(keyEndTxn).Requests; s != stages || e != ends {
+			t.Errorf("%d staging requests and %d EndTxn were sent", s-stages, e-ends)
+		}
+		// The same offset twice, the second time when the transaction holds it.
+		out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+			if err := tx.SendShareAcknowledgementsToTransaction(ctx, one(acks.Accept), me); err != nil {
+				return err
+			}
+			return tx.SendShareAcknowledgementsToTransaction(ctx, one(acks.Accept), me)
 		})
-		if out != sharetxn.Aborted || err == nil {
-			t.Errorf("%s: committed without it: %v, %v", c.name, out, err)
+		if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrStale) {
+			t.Errorf("sent twice: %v, %v", out, err)
 		}
-	}
-	if s, e := w.Traffic(keyStage).Requests, w.Traffic(keyEndTxn).Requests; s != stages || e != ends {
-		t.Errorf("%d staging requests and %d EndTxn were sent", s-stages, e-ends)
-	}
-	// The same offset twice, the second time when the transaction holds it.
-	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
-		if err := tx.SendShareAcknowledgementsToTransaction(ctx, one(acks.Accept), me); err != nil {
-			return err
+		out, err = p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+			return tx.SendShareAcknowledgementsToTransaction(ctx, one(acks.Accept), me)
+		})
+		if out != sharetxn.Committed || err != nil {
+			t.Errorf("after all that: %v, %v", out, err)
 		}
-		return tx.SendShareAcknowledgementsToTransaction(ctx, one(acks.Accept), me)
 	})
-	if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrStale) {
-		t.Errorf("sent twice: %v, %v", out, err)
-	}
-	out, err = p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
-		return tx.SendShareAcknowledgementsToTransaction(ctx, one(acks.Accept), me)
-	})
-	if out != sharetxn.Committed || err != nil {
-		t.Errorf("after all that: %v, %v", out, err)
-	}
 }
 
 func TestProduceRefuses(t *testing.T) {
@@ -249,47 +252,49 @@ func TestProduceRefuses(t *testing.T) {
 // before anything is sent on the staging key of either profile, and one that
 // only produces works.
 func TestUnsupported(t *testing.T) {
-	for name, edit := range map[string]func(*broker.Config){
-		"stock Kafka 4.4":       func(c *broker.Config) { c.Stock44 = true },
-		"one of three lacks it": func(c *broker.Config) { c.LacksStaging = []int32{1} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, 30*time.Second)
-			w := start(t, setup{edit: edit})
-			w.feed(ctx, t, 3)
-			c, p := w.consumer(t, "g"), w.producer(t, "tx")
-			b := poll(ctx, t, c)
-			check := func(what string, err error) {
-				t.Helper()
-				var u *sharetxn.UnsupportedError
-				if !errors.Is(err, sharetxn.ErrUnsupported) || !sharetxn.IsFatal(err) || !errors.As(err, &u) || len(u.Found.Brokers) != 3 {
-					t.Errorf("%s: %v", what, err)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for name, edit := range map[string]func(*broker.Config){
+			"stock Kafka 4.4":       func(c *broker.Config) { c.Stock44 = true },
+			"one of three lacks it": func(c *broker.Config) { c.LacksStaging = []int32{1} },
+		} {
+			t.Run(name, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				w := start(t, setup{profile: profile, edit: edit})
+				w.feed(ctx, t, 3)
+				c, p := w.consumer(t, "g"), w.producer(t, "tx")
+				b := poll(ctx, t, c)
+				check := func(what string, err error) {
+					t.Helper()
+					var u *sharetxn.UnsupportedError
+					if !errors.Is(err, sharetxn.ErrUnsupported) || !sharetxn.IsFatal(err) || !errors.As(err, &u) || len(u.Found.Brokers) != 3 {
+						t.Errorf("%s: %v", what, err)
+					}
 				}
-			}
-			check("InitTransactions", p.InitTransactions(ctx))
-			_, err := p.Begin(ctx, b)
-			check("Begin with a batch", err)
-			out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
-				set, err := acks.FromRecords(b.Records(), acks.Accept)
-				if err != nil {
+				check("InitTransactions", p.InitTransactions(ctx))
+				_, err := p.Begin(ctx, b)
+				check("Begin with a batch", err)
+				out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+					set, err := acks.FromRecords(b.Records(), acks.Accept)
+					if err != nil {
+						return err
+					}
+					err = tx.SendShareAcknowledgementsToTransaction(ctx, set.Map(), c.ShareGroupMetadata())
+					check("the KIP's form", err)
 					return err
+				})
+				if out != sharetxn.Aborted {
+					t.Errorf("the KIP's form: %v, %v", out, err)
 				}
-				err = tx.SendShareAcknowledgementsToTransaction(ctx, set.Map(), c.ShareGroupMetadata())
-				check("the KIP's form", err)
-				return err
+				w.works(ctx, t, p, "it")
+				for _, key := range []int16{93, 95} {
+					if got := w.Traffic(key); got.Requests != 0 || got.Bytes != 0 {
+						t.Errorf("key %d: %+v", key, got)
+					}
+				}
+				same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
 			})
-			if out != sharetxn.Aborted {
-				t.Errorf("the KIP's form: %v, %v", out, err)
-			}
-			w.works(ctx, t, p, "it")
-			for _, key := range []int16{93, 95} {
-				if got := w.Traffic(key); got.Requests != 0 || got.Bytes != 0 {
-					t.Errorf("key %d: %+v", key, got)
-				}
-			}
-			same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
-		})
-	}
+		}
+	})
 }
 
 // fakeBatch is a batch whose handle refuses as told.
@@ -305,21 +310,23 @@ func (f *fakeBatch) Settle(s bind.Settlement) { f.settled = append(f.settled, s)
 
 // If one of several batches cannot be held, those before it are given back.
 func TestHoldIsAllOrNothing(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := start(t, setup{})
-	w.feed(ctx, t, 3)
-	c, p := w.consumer(t, "g"), w.producer(t, "tx")
-	b := poll(ctx, t, c)
-	good, bad := &fakeBatch{Handle: b.Bind()}, &fakeBatch{Handle: b.Bind(), hold: sharetxn.ErrStale}
-	if _, err := p.Begin(ctx, good, bad); !errors.Is(err, sharetxn.ErrStale) {
-		t.Fatalf("Begin: %v", err)
-	}
-	if len(good.settled) != 1 || sharetxn.Outcome(good.settled[0].Outcome) != sharetxn.Aborted || len(bad.settled) != 0 {
-		t.Errorf("settled %v and %v", good.settled, bad.settled)
-	}
-	if out, err := p.InTransaction(ctx, b, func(context.Context, *Txn) error { b.AcceptRest(); return nil }); out != sharetxn.Committed || err != nil {
-		t.Errorf("after it: %v, %v", out, err)
-	}
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, setup{profile: profile})
+		w.feed(ctx, t, 3)
+		c, p := w.consumer(t, "g"), w.producer(t, "tx")
+		b := poll(ctx, t, c)
+		good, bad := &fakeBatch{Handle: b.Bind()}, &fakeBatch{Handle: b.Bind(), hold: sharetxn.ErrStale}
+		if _, err := p.Begin(ctx, good, bad); !errors.Is(err, sharetxn.ErrStale) {
+			t.Fatalf("Begin: %v", err)
+		}
+		if len(good.settled) != 1 || sharetxn.Outcome(good.settled[0].Outcome) != sharetxn.Aborted || len(bad.settled) != 0 {
+			t.Errorf("settled %v and %v", good.settled, bad.settled)
+		}
+		if out, err := p.InTransaction(ctx, b, func(context.Context, *Txn) error { b.AcceptRest(); return nil }); out != sharetxn.Committed || err != nil {
+			t.Errorf("after it: %v, %v", out, err)
+		}
+	})
 }
 
 func TestJoin(t *testing.T) {

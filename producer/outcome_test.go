@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -38,137 +39,141 @@ func (w *world) works(ctx context.Context, t testing.TB, p *Producer, value stri
 // An answer that is lost is asked for again, at the epoch of the transaction,
 // and what it says is the outcome.
 func TestLostEndTxn(t *testing.T) {
-	timeOutFirst := func(w *world) func(broker.Request) broker.Action {
-		return func(r broker.Request) broker.Action {
-			if w.txn("tx").Status == txn.Ongoing {
-				return broker.Action{LoseRequest: true}
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		timeOutFirst := func(w *world) func(broker.Request) broker.Action {
+			return func(r broker.Request) broker.Action {
+				if w.txn("tx").Status == txn.Ongoing {
+					return broker.Action{LoseRequest: true}
+				}
+				return broker.Action{}
 			}
-			return broker.Action{}
 		}
-	}
-	for _, c := range []struct {
-		name    string
-		times   int64
-		act     func(*world) func(broker.Request) broker.Action
-		timeout time.Duration
-		want    sharetxn.Outcome
-		is      error
-	}{
-		{"answer lost, committed", 1, func(*world) func(broker.Request) broker.Action { return always(broker.Action{LoseAnswer: true}) }, 15 * time.Second, sharetxn.Committed, nil},
-		{"three answers lost, committed", 3, func(*world) func(broker.Request) broker.Action { return always(broker.Action{LoseAnswer: true}) }, 15 * time.Second, sharetxn.Committed, nil},
-		{"request lost, committed by the repeat", 1, func(*world) func(broker.Request) broker.Action {
-			return always(broker.Action{LoseRequest: true})
-		}, 15 * time.Second, sharetxn.Committed, nil},
-		{"requests lost until the broker gave up", 1000, timeOutFirst, 300 * time.Millisecond, sharetxn.Aborted, kerr.InvalidTxnState},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, 30*time.Second)
-			w := start(t, setup{})
-			w.feed(ctx, t, 3)
-			cons, p := w.consumer(t, "g"), w.producer(t, "tx", TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
-			bs := gather(ctx, t, cons, 3)
-			f := w.inject(keyEndTxn, c.times, c.act(w))
-			out, err := w.one(ctx, p, bs, "first")
-			if out != c.want || (err == nil) != (c.want == sharetxn.Committed) || c.is != nil && !errors.Is(err, c.is) {
-				t.Fatalf("%v, %v", out, err)
-			}
-			if n := f.fired.Load(); n == 0 || c.times < 1000 && n != c.times {
-				t.Fatalf("the fault fired %d times", n)
-			}
-			w.SetIntercept(nil)
-			want := []string{"second"}
-			if c.want == sharetxn.Committed {
-				want = append(want, "first")
-			} else {
-				bs = gather(ctx, t, cons, 3)
-			}
-			w.works(ctx, t, p, "second")
-			if c.want == sharetxn.Aborted {
-				if out, err := w.one(ctx, p, bs, "third"); err != nil {
+		for _, c := range []struct {
+			name    string
+			times   int64
+			act     func(*world) func(broker.Request) broker.Action
+			timeout time.Duration
+			want    sharetxn.Outcome
+			is      error
+		}{
+			{"answer lost, committed", 1, func(*world) func(broker.Request) broker.Action { return always(broker.Action{LoseAnswer: true}) }, 15 * time.Second, sharetxn.Committed, nil},
+			{"three answers lost, committed", 3, func(*world) func(broker.Request) broker.Action { return always(broker.Action{LoseAnswer: true}) }, 15 * time.Second, sharetxn.Committed, nil},
+			{"request lost, committed by the repeat", 1, func(*world) func(broker.Request) broker.Action {
+				return always(broker.Action{LoseRequest: true})
+			}, 15 * time.Second, sharetxn.Committed, nil},
+			{"requests lost until the broker gave up", 1000, timeOutFirst, 300 * time.Millisecond, sharetxn.Aborted, kerr.InvalidTxnState},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				w := start(t, setup{profile: profile})
+				w.feed(ctx, t, 3)
+				cons, p := w.consumer(t, "g"), w.producer(t, "tx", TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
+				bs := gather(ctx, t, cons, 3)
+				f := w.inject(keyEndTxn, c.times, c.act(w))
+				out, err := w.one(ctx, p, bs, "first")
+				if out != c.want || (err == nil) != (c.want == sharetxn.Committed) || c.is != nil && !errors.Is(err, c.is) {
 					t.Fatalf("%v, %v", out, err)
 				}
-				want = append(want, "third")
-			}
-			w.waitDone(ctx, t, "g", 3)
-			same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
-		})
-	}
+				if n := f.fired.Load(); n == 0 || c.times < 1000 && n != c.times {
+					t.Fatalf("the fault fired %d times", n)
+				}
+				w.SetIntercept(nil)
+				want := []string{"second"}
+				if c.want == sharetxn.Committed {
+					want = append(want, "first")
+				} else {
+					bs = w.again(ctx, t, cons, bs, 3, 0)
+				}
+				w.works(ctx, t, p, "second")
+				if c.want == sharetxn.Aborted {
+					if out, err := w.one(ctx, p, bs, "third"); err != nil {
+						t.Fatalf("%v, %v", out, err)
+					}
+					want = append(want, "third")
+				}
+				w.waitDone(ctx, t, "g", 3)
+				same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+			})
+		}
+	})
 }
 
 // An outcome that stays open is Unknown, nothing of it is touched, and the next
 // Begin settles it, batch included, before it sends anything else.
 func TestUnknownIsSettledByBegin(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		lose    broker.Action
-		timeout time.Duration
-		want    sharetxn.Outcome
-	}{
-		{"was committed", broker.Action{LoseAnswer: true}, 15 * time.Second, sharetxn.Committed},
-		{"is committed now", broker.Action{LoseRequest: true}, 15 * time.Second, sharetxn.Committed},
-		{"timed out", broker.Action{LoseRequest: true}, 400 * time.Millisecond, sharetxn.Aborted},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, 30*time.Second)
-			hook := &recorder{}
-			w := start(t, setup{hooks: []sharetxn.Hook{hook}})
-			w.feed(ctx, t, 3)
-			cons := w.consumer(t, "g")
-			p := w.producer(t, "tx", ResolveTimeout(200*time.Millisecond), TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
-			if err := p.InitTransactions(ctx); err != nil {
-				t.Fatal(err)
-			}
-			bs := gather(ctx, t, cons, 3)
-			f := w.inject(keyEndTxn, 1<<30, always(c.lose))
-			out, err := w.one(ctx, p, bs, "first")
-			if out != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrOutcomeUnknown) || sharetxn.ClassOf(err) != sharetxn.ClassUnknown {
-				t.Fatalf("%v, %v", out, err)
-			}
-			if f.fired.Load() < 2 {
-				t.Fatalf("the fault fired %d times", f.fired.Load())
-			}
-			// Still lost: Begin says so and sends nothing but EndTxn.
-			inits := w.Traffic(keyInit).Requests
-			if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
-				t.Fatalf("Begin while the outcome is unknown: %v", err)
-			}
-			if got := w.Traffic(keyInit).Requests; got != inits {
-				t.Fatal("InitProducerId while an outcome was open")
-			}
-			if _, err := p.Begin(ctx, bs[0]); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
-				t.Fatalf("Begin with the batch: %v", err)
-			}
-			if c.want == sharetxn.Aborted {
-				testkit.Eventually(ctx, t, "the broker gives the transaction up", func() bool { return w.txn("tx").Status == txn.CompleteAbort })
-			}
-			w.SetIntercept(nil)
-			tx, err := p.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := tx.Abort(ctx); err != nil {
-				t.Fatal(err)
-			}
-			ends, _, _ := hook.seen()
-			if len(ends) != 3 || ends[0].Outcome != sharetxn.Unknown || ends[1].Outcome != c.want || (ends[1].Err == nil) != (c.want == sharetxn.Committed) {
-				t.Errorf("hooks saw %+v", ends)
-			}
-			want := []string{"second"}
-			if c.want == sharetxn.Committed {
-				want = append(want, "first")
-				if _, err := p.Begin(ctx, bs[0]); !errors.Is(err, sharetxn.ErrStale) {
-					t.Errorf("Begin with a batch that is committed: %v", err)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for _, c := range []struct {
+			name    string
+			lose    broker.Action
+			timeout time.Duration
+			want    sharetxn.Outcome
+		}{
+			{"was committed", broker.Action{LoseAnswer: true}, 15 * time.Second, sharetxn.Committed},
+			{"is committed now", broker.Action{LoseRequest: true}, 15 * time.Second, sharetxn.Committed},
+			{"timed out", broker.Action{LoseRequest: true}, 400 * time.Millisecond, sharetxn.Aborted},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				hook := &recorder{}
+				w := start(t, setup{profile: profile, hooks: []sharetxn.Hook{hook}})
+				w.feed(ctx, t, 3)
+				cons := w.consumer(t, "g")
+				p := w.producer(t, "tx", ResolveTimeout(200*time.Millisecond), TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
+				if err := p.InitTransactions(ctx); err != nil {
+					t.Fatal(err)
 				}
-			} else if out, err := w.one(ctx, p, gather(ctx, t, cons, 3), "third"); err != nil {
-				t.Fatalf("%v, %v", out, err)
-			} else {
-				want = append(want, "third")
-			}
-			w.works(ctx, t, p, "second")
-			w.waitDone(ctx, t, "g", 3)
-			same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
-		})
-	}
+				bs := gather(ctx, t, cons, 3)
+				f := w.inject(keyEndTxn, 1<<30, always(c.lose))
+				out, err := w.one(ctx, p, bs, "first")
+				if out != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrOutcomeUnknown) || sharetxn.ClassOf(err) != sharetxn.ClassUnknown {
+					t.Fatalf("%v, %v", out, err)
+				}
+				if f.fired.Load() < 2 {
+					t.Fatalf("the fault fired %d times", f.fired.Load())
+				}
+				// Still lost: Begin says so and sends nothing but EndTxn.
+				inits := w.Traffic(keyInit).Requests
+				if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+					t.Fatalf("Begin while the outcome is unknown: %v", err)
+				}
+				if got := w.Traffic(keyInit).Requests; got != inits {
+					t.Fatal("InitProducerId while an outcome was open")
+				}
+				if _, err := p.Begin(ctx, bs[0]); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+					t.Fatalf("Begin with the batch: %v", err)
+				}
+				if c.want == sharetxn.Aborted {
+					testkit.Eventually(ctx, t, "the broker gives the transaction up", func() bool { return w.txn("tx").Status == txn.CompleteAbort })
+				}
+				w.SetIntercept(nil)
+				tx, err := p.Begin(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := tx.Abort(ctx); err != nil {
+					t.Fatal(err)
+				}
+				ends, _, _ := hook.seen()
+				if len(ends) != 3 || ends[0].Outcome != sharetxn.Unknown || ends[1].Outcome != c.want || (ends[1].Err == nil) != (c.want == sharetxn.Committed) {
+					t.Errorf("hooks saw %+v", ends)
+				}
+				want := []string{"second"}
+				if c.want == sharetxn.Committed {
+					want = append(want, "first")
+					if _, err := p.Begin(ctx, bs[0]); !errors.Is(err, sharetxn.ErrStale) {
+						t.Errorf("Begin with a batch that is committed: %v", err)
+					}
+				} else if out, err := w.one(ctx, p, w.again(ctx, t, cons, bs, 3, 0), "third"); err != nil {
+					t.Fatalf("%v, %v", out, err)
+				} else {
+					want = append(want, "third")
+				}
+				w.works(ctx, t, p, "second")
+				w.waitDone(ctx, t, "g", 3)
+				same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+			})
+		}
+	})
 }
 
 // Whatever code EndTxn is answered with: nil and Committed only if the broker
@@ -257,46 +262,48 @@ func TestEndTxnAnswers(t *testing.T) {
 // A commit whose answer was lost and whose producer was fenced then: nobody
 // can tell any more, and it is not told.
 func TestLostEndTxnThenFenced(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := start(t, setup{})
-	w.feed(ctx, t, 3)
-	c, p := w.consumer(t, "g"), w.producer(t, "tx")
-	newer, err := New(connect(t, w.Cluster), "tx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = newer.Close() })
-	bs := gather(ctx, t, c, 3)
-	lost := make(chan struct{})
-	fenced := make(chan struct{})
-	f := w.inject(keyEndTxn, 2, func(r broker.Request) broker.Action {
-		select {
-		case <-lost:
-			return broker.Action{Wait: fenced}
-		default:
-			close(lost)
-			return broker.Action{LoseAnswer: true}
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, setup{profile: profile})
+		w.feed(ctx, t, 3)
+		c, p := w.consumer(t, "g"), w.producer(t, "tx")
+		newer, err := New(w.connect(t), "tx")
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = newer.Close() })
+		bs := gather(ctx, t, c, 3)
+		lost := make(chan struct{})
+		fenced := make(chan struct{})
+		f := w.inject(keyEndTxn, 2, func(r broker.Request) broker.Action {
+			select {
+			case <-lost:
+				return broker.Action{Wait: fenced}
+			default:
+				close(lost)
+				return broker.Action{LoseAnswer: true}
+			}
+		})
+		go func() {
+			<-lost
+			testkit.Eventually(ctx, t, "the commit is done", func() bool { return w.txn("tx").Status == txn.CompleteCommit })
+			if err := newer.InitTransactions(ctx); err != nil {
+				t.Errorf("the newer producer: %v", err)
+			}
+			close(fenced)
+		}()
+		out, err := w.one(ctx, p, bs, "first")
+		f.mustHaveFired(t, 2)
+		if out != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrOutcomeUnknown) || !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
+			t.Fatalf("%v, %v", out, err)
+		}
+		if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrFenced) {
+			t.Errorf("Begin after it: %v", err)
+		}
+		w.waitDone(ctx, t, "g", 3) // it was committed indeed
+		w.works(ctx, t, newer, "second")
+		same(t, "visible outputs", w.visible(ctx, t, "out"), "first", "second")
 	})
-	go func() {
-		<-lost
-		testkit.Eventually(ctx, t, "the commit is done", func() bool { return w.txn("tx").Status == txn.CompleteCommit })
-		if err := newer.InitTransactions(ctx); err != nil {
-			t.Errorf("the newer producer: %v", err)
-		}
-		close(fenced)
-	}()
-	out, err := w.one(ctx, p, bs, "first")
-	f.mustHaveFired(t, 2)
-	if out != sharetxn.Unknown || !errors.Is(err, sharetxn.ErrOutcomeUnknown) || !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
-		t.Fatalf("%v, %v", out, err)
-	}
-	if _, err := p.Begin(ctx); !errors.Is(err, sharetxn.ErrFenced) {
-		t.Errorf("Begin after it: %v", err)
-	}
-	w.waitDone(ctx, t, "g", 3) // it was committed indeed
-	w.works(ctx, t, newer, "second")
-	same(t, "visible outputs", w.visible(ctx, t, "out"), "first", "second")
 }
 
 // The broker's own timeout: the commit is denied, the abort moves the epoch, and
@@ -343,36 +350,38 @@ func TestTransactionTimeout(t *testing.T) {
 // A transaction that would time out before its acknowledgements are staged is
 // not staged at all.
 func TestTimeoutBeforeStaging(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := start(t, setup{})
-	w.feed(ctx, t, 3)
-	c, p := w.consumer(t, "g"), w.producer(t, "tx", TransactionTimeout(300*time.Millisecond), LockMargin(100*time.Millisecond))
-	bs := gather(ctx, t, c, 3)
-	if err := p.InitTransactions(ctx); err != nil {
-		t.Fatal(err)
-	}
-	stages := w.Traffic(keyStage).Requests
-	out, err := p.InTransaction(ctx, join(bs), func(ctx context.Context, tx *Txn) error {
-		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("late")}); err != nil {
-			return err
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, setup{profile: profile})
+		w.feed(ctx, t, 3)
+		c, p := w.consumer(t, "g"), w.producer(t, "tx", TransactionTimeout(300*time.Millisecond), LockMargin(100*time.Millisecond))
+		bs := gather(ctx, t, c, 3)
+		if err := p.InitTransactions(ctx); err != nil {
+			t.Fatal(err)
 		}
-		testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
-		testkit.Eventually(ctx, t, "the broker gives the transaction up", func() bool { return w.txn("tx").Status == txn.CompleteAbort })
-		for _, b := range bs {
-			b.AcceptRest()
+		stages := w.stages()
+		out, err := p.InTransaction(ctx, join(bs), func(ctx context.Context, tx *Txn) error {
+			if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("late")}); err != nil {
+				return err
+			}
+			testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx").Status == txn.Ongoing })
+			testkit.Eventually(ctx, t, "the broker gives the transaction up", func() bool { return w.txn("tx").Status == txn.CompleteAbort })
+			for _, b := range bs {
+				b.AcceptRest()
+			}
+			return nil
+		})
+		if out != sharetxn.Aborted || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
+			t.Fatalf("%v, %v", out, err)
 		}
-		return nil
+		if got := w.stages(); got != stages {
+			t.Errorf("%d staging requests", got-stages)
+		}
+		// Never staged, so still held, and run again at the first delivery.
+		if out, err := w.one(ctx, p, bs, "again"); out != sharetxn.Committed || err != nil {
+			t.Fatalf("second run: %v, %v", out, err)
+		}
+		w.waitDone(ctx, t, "g", 3)
+		same(t, "visible outputs", w.visible(ctx, t, "out"), "again")
 	})
-	if out != sharetxn.Aborted || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
-		t.Fatalf("%v, %v", out, err)
-	}
-	if got := w.Traffic(keyStage).Requests; got != stages {
-		t.Errorf("%d staging requests", got-stages)
-	}
-	// Never staged, so still held, and run again at the first delivery.
-	if out, err := w.one(ctx, p, bs, "again"); out != sharetxn.Committed || err != nil {
-		t.Fatalf("second run: %v, %v", out, err)
-	}
-	w.waitDone(ctx, t, "g", 3)
-	same(t, "visible outputs", w.visible(ctx, t, "out"), "again")
 }

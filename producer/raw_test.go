@@ -161,6 +161,37 @@ func count(bs []*shareconsumer.Batch) (n int) {
 	return n
 }
 
+// again gives the n records of bs once more, after an abort. Of those that had
+// been staged, or may have been, Draft95 leaves none with us and the broker
+// delivers them anew: kept is the rest. KIP93 leaves all with us, at their first
+// delivery.
+func (w *world) again(ctx context.Context, t testing.TB, c *shareconsumer.Consumer, bs []*shareconsumer.Batch, n, kept int) []*shareconsumer.Batch {
+	t.Helper()
+	if w.profile == wire.KIP93 {
+		kept = n
+	}
+	rest := remaining(bs)
+	if got := count(rest); got != kept {
+		t.Fatalf("%d records are still held after the abort, want %d", got, kept)
+	}
+	for _, b := range rest {
+		for _, r := range b.Records() {
+			if _, decided := r.Verdict(); decided || r.DeliveryCount() != 1 {
+				t.Errorf("record %s, still held: decided %v, delivery %d", r.Value, decided, r.DeliveryCount())
+			}
+		}
+	}
+	for _, b := range gather(ctx, t, c, n-kept) {
+		for _, r := range b.Records() {
+			if r.DeliveryCount() != 2 {
+				t.Errorf("record %s, delivered again: delivery %d", r.Value, r.DeliveryCount())
+			}
+		}
+		rest = append(rest, b)
+	}
+	return rest
+}
+
 // initAgain asks for a producer epoch at the present one, as a client that lost
 // track does, and tells whether the coordinator's epoch moved.
 func (w *world) initAgain(ctx context.Context, t testing.TB, id string) bool {

@@ -7,29 +7,32 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Outputs and acknowledgements of three leaders commit together.
 func TestCommit(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := start(t, setup{})
-	w.feed(ctx, t, 30)
-	c, p := w.consumer(t, "g"), w.producer(t, "tx")
-	var want []string
-	for len(want) < 30 {
-		b := poll(ctx, t, c)
-		want = append(want, values(b)...)
-		out, err := p.InTransaction(ctx, b, func(ctx context.Context, tx *Txn) error { return copyAll(ctx, tx, b) })
-		if out != sharetxn.Committed || err != nil {
-			t.Fatalf("%v, %v", out, err)
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, setup{profile: profile})
+		w.feed(ctx, t, 30)
+		c, p := w.consumer(t, "g"), w.producer(t, "tx")
+		var want []string
+		for len(want) < 30 {
+			b := poll(ctx, t, c)
+			want = append(want, values(b)...)
+			out, err := p.InTransaction(ctx, b, func(ctx context.Context, tx *Txn) error { return copyAll(ctx, tx, b) })
+			if out != sharetxn.Committed || err != nil {
+				t.Fatalf("%v, %v", out, err)
+			}
 		}
-	}
-	w.waitDone(ctx, t, "g", 30)
-	same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
-	if w.Traffic(keyStage).Requests == 0 {
-		t.Error("nothing was staged")
-	}
+		w.waitDone(ctx, t, "g", 30)
+		same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+		if w.stages() == 0 {
+			t.Error("nothing was staged")
+		}
+	})
 }
 
 func TestProduceOnly(t *testing.T) {
