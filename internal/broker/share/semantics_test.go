@@ -104,6 +104,46 @@ func TestLockWhileStaged(t *testing.T) {
 	}
 }
 
+// The end of a staged record's lock is waited for, also where it is the only one
+// left to end.
+func TestLockOfStagedIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t.Context(), t, map[string]string{configLock: "1000"}, speaking(wire.KIP93))
+		r.add(10)
+		a := r.user("a")
+		epoch := a.join()
+		a.fetch(exactly(5))
+		time.Sleep(500 * time.Millisecond)
+		a.fetch(exactly(5))
+		if code := a.stage(a.staging(epoch, batch(5, 9, acks.Accept))); code != codeNone {
+			t.Fatal(code)
+		}
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		r.wantState("its lock ended", 0, Available, 1)
+		r.wantState("its lock runs", 5, TxPending, 1)
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		r.wantState("its lock ended, staged", 5, Available, 1)
+	})
+}
+
+// What is written down shows in the offsets: staging in the draft, only its
+// outcome by the KIP text.
+func TestOffsetsOfStaged(t *testing.T) {
+	ctx := testkit.Deadline(t, 10*time.Second)
+	for _, p := range profiles {
+		r, _, _ := staged(ctx, t, p)
+		if p == wire.Draft95 {
+			r.wantOffsets("staged", 0, 10)
+		} else {
+			r.wantOffsets("staged", -1, -1)
+		}
+		r.e.Outcome(7, 4, true)
+		r.wantOffsets("committed", 5, 5)
+	}
+}
+
 // A lock ends at its time also where the marker is faster than the timer; and
 // as on any expiry the delivery limit is looked at.
 func TestMarkerAtTheLocksEnd(t *testing.T) {

@@ -60,14 +60,10 @@ func (p *partition) keep(e *entry) {
 // unstage puts back what stage changed, before anything else happened.
 func (p *partition) unstage(was []entry) {
 	for _, w := range was {
-		staged := p.cover(w.first, w.last)
-		for i := range staged {
-			e := &staged[i]
-			undone := *e
-			*e = w
-			e.first, e.last = undone.first, undone.last
-			p.tell(Event{Kind: EventRolledBack, To: e.state}, undone)
-		}
+		e := &p.cover(w.first, w.last)[0] // each was staged in one piece
+		undone := *e
+		*e = w
+		p.tell(Event{Kind: EventRolledBack, To: e.state}, undone)
 	}
 	p.settle()
 }
