@@ -114,6 +114,68 @@ func TestAbortTooLate(t *testing.T) {
 	})
 }
 
+// An abort of one that is fenced says so: the next call cannot go on.
+func TestAbortOfFenced(t *testing.T) {
+	inProfiles(t, func(t *testing.T, p profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, p, shortLock)
+		w.feed(ctx, t, 3)
+		c, a := w.consumer(t, "g"), w.acknowledger(t, thinMargin)
+		f, came := w.stall(false)
+		ended := commit(ctx, a, gather(ctx, t, 3, c))
+		wait(ctx, t, "the first stage", came)
+		newer := w.acknowledger(t, thinMargin)
+		if err := newer.InitTransactions(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.AbortAcknowledgements(ctx); !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
+			t.Errorf("AbortAcknowledgements: %v", err)
+		}
+		if r := <-ended; r.out != sharetxn.Aborted || !errors.Is(r.err, sharetxn.ErrFenced) {
+			t.Errorf("%v, %v", r.out, r.err)
+		}
+		if f.fired.Load() == 0 {
+			t.Error("no stage was refused")
+		}
+		w.SetIntercept(nil)
+		w.finish(ctx, t, newer, c, nil, 3)
+	})
+}
+
+// ender is a hook that panics when a transaction has ended.
+type ender struct{}
+
+func (ender) OnTxnStart(ctx context.Context, _ sharetxn.TxnStart) context.Context { return ctx }
+func (ender) OnTxnEnd(context.Context, sharetxn.TxnEnd)                           { panic("on purpose") }
+
+// A CommitAcknowledgements that ends in a panic tells whoever waits for it that
+// the outcome is not known, and gives its turn back.
+func TestAbortOfPanic(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, draft95, nil, ender{})
+	w.feed(ctx, t, 3)
+	c, a := w.consumer(t, "g"), w.acknowledger(t)
+	in := accepted(gather(ctx, t, 3, c))
+	came, free := w.hold(keyEndTxn)
+	panicked := make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		_, _ = a.CommitAcknowledgements(ctx, in...)
+	}()
+	wait(ctx, t, "EndTxn", came)
+	underWay := a.committing()
+	close(free)
+	if p := <-panicked; p != "on purpose" {
+		t.Fatalf("panicked with %v", p)
+	}
+	if err := a.abort(ctx, underWay); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+		t.Errorf("AbortAcknowledgements: %v", err)
+	}
+	if out, err := a.CommitAcknowledgements(ctx); out != sharetxn.Committed || err != nil {
+		t.Errorf("the next call: %v, %v", out, err)
+	}
+}
+
 // An abort reaches the one under way and not those in line behind it.
 func TestAbortSparesWhoWaits(t *testing.T) {
 	inProfiles(t, func(t *testing.T, p profile) {

@@ -20,7 +20,6 @@ type TransactionalShareAcknowledger struct {
 	// turn is held by the call that has a transaction or prepares for one. A
 	// channel, since its holder does I/O.
 	turn      chan struct{}
-	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
 
@@ -50,10 +49,7 @@ func New(cl *sharetxn.Cluster, transactionalIDPrefix string, opts ...Opt) (*Tran
 	if err != nil {
 		return nil, err
 	}
-	return &TransactionalShareAcknowledger{
-		id: id, p: p, timeout: half,
-		turn: make(chan struct{}, 1), closing: make(chan struct{}),
-	}, nil
+	return &TransactionalShareAcknowledger{id: id, p: p, timeout: half, turn: make(chan struct{}, 1)}, nil
 }
 
 // InitTransactions proves that the brokers can stage acknowledgements, settles
@@ -134,7 +130,6 @@ func (a *TransactionalShareAcknowledger) close() error {
 	a.closed = true
 	c := a.running
 	a.mu.Unlock()
-	close(a.closing)
 	if c != nil {
 		c.cancel(sharetxn.ErrClosed)
 		bound := time.NewTimer(a.timeout)

@@ -25,8 +25,6 @@ type call struct {
 func (a *TransactionalShareAcknowledger) enter(ctx context.Context, op string, commits bool) (context.Context, *call, error) {
 	select {
 	case a.turn <- struct{}{}:
-	case <-a.closing:
-		return ctx, nil, a.failure(op, sharetxn.ClassFatal, sharetxn.ErrClosed)
 	case <-ctx.Done():
 		return ctx, nil, a.failure(op, sharetxn.ClassAbortable, fmt.Errorf("waiting for the call before: %w", context.Cause(ctx)))
 	}

@@ -61,7 +61,8 @@ func TestCloseWhileStaging(t *testing.T) {
 		if held(bs[3:]) != 3 {
 			t.Errorf("%d records of the one in line are still held", held(bs[3:]))
 		}
-		for _, in := range [][]*shareconsumer.Batch{bs[3:], nil} {
+		for n := range 20 { // with a batch and without, in turn
+			in := bs[3 : 3+n%2]
 			if out, err := a.CommitAcknowledgements(ctx, accepted(in)...); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrClosed) || !sharetxn.IsFatal(err) {
 				t.Errorf("%d batches after Close: %v, %v", len(in), out, err)
 			}

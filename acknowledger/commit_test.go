@@ -19,7 +19,7 @@ import (
 )
 
 // Each call is one transaction of InitProducerId (the first), stages and EndTxn,
-// and of nothing else; the client that would produce never connects.
+// and of nothing else; the client that would produce has no part in it.
 func TestCommit(t *testing.T) {
 	inProfiles(t, func(t *testing.T, p profile) {
 		ctx := testkit.Deadline(t, 60*time.Second)
