@@ -159,7 +159,9 @@ func TestUpdateFeatures(t *testing.T) {
 			if version > 0 {
 				wantCode(t, "unknown type", update(false, feature(featureShare, need-1, 4)), codeInvalidRequest)
 				wantCode(t, "only asked", update(true, feature(featureShare, need-1, 2)), 0)
+				wantCode(t, "only asked, in vain", update(true, feature(featureShare, need+1, 1)), codeInvalidUpdateVersion)
 			}
+			wantCode(t, "one of kfake's beside", update(false, feature("group.version", 0, 3), feature(featureShare, need+1, 1)), codeInvalidUpdateVersion)
 			want("refused", told{epoch: 1, share: need, txn: 2, key: true, handshake: codeInvalidRequest})
 			wantCode(t, "lowered", update(false, feature(featureShare, need-1, 2)), 0)
 			want("lowered", told{epoch: 2, share: need - 1, txn: 2, key: p == wire.Draft95, handshake: 35})

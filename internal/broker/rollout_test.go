@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -264,6 +265,11 @@ func TestLowered(t *testing.T) {
 			for _, how := range []int8{2, 3} {
 				if err := w.raise(ctx, need-1, how); err == nil {
 					t.Fatalf("lowered with a record staged (type %d)", how)
+				}
+			}
+			for _, feature := range []string{"share.version", "transaction.version"} {
+				if err := w.SetFeature(feature, 1); err == nil || !strings.Contains(err.Error(), "staged") {
+					t.Fatalf("%s set to 1 with a record staged: %v", feature, err)
 				}
 			}
 			close(release)
