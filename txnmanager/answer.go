@@ -30,24 +30,13 @@ func (r *stageRequest) read(resp *wire.Response) (stageAnswer, error) {
 	default:
 		return stageAnswer{code: resp.ErrorCode}, nil
 	}
-	answers := make(map[partKey]int16)
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			k := partKey{t.TopicID, p.Partition}
-			if _, twice := answers[k]; twice {
-				return stageAnswer{}, fmt.Errorf("answer names partition %x-%d twice", t.TopicID, p.Partition)
-			}
-			answers[k] = p.ErrorCode
-		}
+	answers, err := r.answers(resp)
+	if err != nil {
+		return stageAnswer{}, err
 	}
 	var out stageAnswer
 	for _, p := range r.parts {
-		code, ok := answers[keyOf(p.tp)]
-		if !ok {
-			return stageAnswer{}, fmt.Errorf("answer leaves partition %v out", p.tp)
-		}
-		delete(answers, keyOf(p.tp))
-		switch classify(rpcStagePartition, code) {
+		switch code := answers[keyOf(p.tp)]; classify(rpcStagePartition, code) {
 		case vOK:
 		case vAgain:
 			out.again, out.code = true, code
@@ -59,13 +48,33 @@ func (r *stageRequest) read(resp *wire.Response) (stageAnswer, error) {
 			}
 		}
 	}
-	if len(answers) > 0 {
-		return stageAnswer{}, fmt.Errorf("answer names %d partitions that were not asked for", len(answers))
-	}
 	if out.again && out.failed == nil {
 		out.moved = nil // they are asked for again with the rest
 	}
 	return out, nil
+}
+
+// answers are the codes of just the partitions that were asked for.
+func (r *stageRequest) answers(resp *wire.Response) (map[partKey]int16, error) {
+	answers := make(map[partKey]int16)
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			k := partKey{t.TopicID, p.Partition}
+			if _, twice := answers[k]; twice {
+				return nil, fmt.Errorf("answer names partition %x-%d twice", t.TopicID, p.Partition)
+			}
+			answers[k] = p.ErrorCode
+		}
+	}
+	for _, p := range r.parts {
+		if _, ok := answers[keyOf(p.tp)]; !ok {
+			return nil, fmt.Errorf("answer leaves partition %v out", p.tp)
+		}
+	}
+	if n := len(answers) - len(r.parts); n > 0 {
+		return nil, fmt.Errorf("answer names %d partitions that were not asked for", n)
+	}
+	return answers, nil
 }
 
 // partKey is a partition's identity.

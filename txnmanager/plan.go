@@ -24,6 +24,24 @@ type stageRequest struct {
 	moved  bool // another node refused its partitions as not their leader
 	sent   bool // it may have arrived
 	lost   bool // once it was sent and not answered
+
+	profile     wire.Profile // it was sent in
+	contradicts bool         // it is to be refused: see confirm
+}
+
+// without is the request less the partitions that moved; nil if none is left.
+func (r *stageRequest) without(moved []part) *stageRequest {
+	rest := *r
+	rest.parts = nil
+	for _, p := range r.parts {
+		if !slices.ContainsFunc(moved, func(m part) bool { return keyOf(m.tp) == keyOf(p.tp) }) {
+			rest.parts = append(rest.parts, p)
+		}
+	}
+	if len(rest.parts) == 0 {
+		return nil
+	}
+	return &rest
 }
 
 // plan groups by member and leader, ascending by node. Partitions without a

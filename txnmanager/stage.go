@@ -25,7 +25,8 @@ const stageOp = "TxnShareAcknowledge"
 
 // stage sends what is buffered to the leaders, one request after the other:
 // each makes its broker register with the coordinator, which takes one at a
-// time. It returns nil only if every leader has confirmed every partition.
+// time. It returns nil only if it is proven that every leader has staged every
+// partition.
 func (t *Transaction) stage(ctx context.Context) error {
 	m := t.m
 	if t.buffer.empty() {
@@ -39,18 +40,22 @@ func (t *Transaction) stage(ctx context.Context) error {
 	}
 	ctx, cancel := t.stageBounds(ctx)
 	defer cancel()
-	if err := t.sendAll(ctx); err != nil {
-		m.leaders.forget()
-		return err
+	staged, err := t.sendAll(ctx)
+	if err == nil {
+		err = t.confirm(ctx, staged)
 	}
-	return nil
+	if err != nil {
+		m.leaders.forget()
+	}
+	return err
 }
 
-func (t *Transaction) sendAll(ctx context.Context) error {
+// sendAll gives what the leaders say to be staged: every partition once.
+func (t *Transaction) sendAll(ctx context.Context) (staged []*stageRequest, _ error) {
 	m := t.m
 	queue, err := t.route(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var pause backoff
 	for len(queue) > 0 {
@@ -58,24 +63,27 @@ func (t *Transaction) sendAll(ctx context.Context) error {
 		queue = queue[1:]
 		moved, err := t.send(ctx, r)
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if done := r.without(moved); done != nil {
+			staged = append(staged, done)
 		}
 		if len(moved) == 0 {
 			continue
 		}
 		if !r.sent && pause.wait(ctx) != nil {
-			return t.staging(ctx, fmt.Errorf("broker %d cannot be reached", r.node))
+			return nil, t.staging(ctx, fmt.Errorf("broker %d cannot be reached", r.node))
 		}
 		if err := m.leaders.refresh(ctx, partitionsOf(moved)); err != nil {
-			return t.staging(ctx, err)
+			return nil, t.staging(ctx, err)
 		}
 		again, stuck := r.reroute(moved, r.sent, m.leaders.of)
 		if stuck != nil {
-			return m.partitionRefused(kerr.NotLeaderForPartition.Code, r.member.GroupID(), stuck.tp)
+			return nil, m.partitionRefused(kerr.NotLeaderForPartition.Code, r.member.GroupID(), stuck.tp)
 		}
 		queue = append(again, queue...)
 	}
-	return nil
+	return staged, nil
 }
 
 // bind gives a transaction that has not produced its producer id and epoch.
@@ -217,10 +225,11 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	if err != nil {
 		return nil, err
 	}
+	r.profile = profile
 	if ctx.Err() != nil { // too late to begin, though kgo would still write it
 		return nil, cause(ctx)
 	}
-	if profile.AbortFrees() {
+	if profile.AbortFrees() && !r.contradicts {
 		t.freed.mark(r)
 	}
 	began := time.Now()
@@ -234,6 +243,9 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	}
 	r.sent = r.sent || !unsent(err)
 	r.lost = r.lost || err != nil
+	if r.contradicts {
+		return resp, err
+	}
 	if err == nil && !r.lost && refusedWhole(resp.ErrorCode) {
 		t.freed.unmark(r)
 	}

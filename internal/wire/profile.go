@@ -38,6 +38,10 @@ func (p Profile) ShareVersion() int16 {
 // whose lock has run on (design 5).
 func (p Profile) AbortFrees() bool { return p != KIP93 }
 
+// AllOrNothing tells whether the partitions of one call are staged together or
+// not at all; otherwise each is by itself (design 5).
+func (p Profile) AllOrNothing() bool { return p == KIP93 }
+
 func (p Profile) String() string {
 	switch p {
 	case Draft95:
