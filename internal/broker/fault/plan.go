@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Plan is faults planned and what became of them. Safe for concurrent use. Give
-// its Intercept to the cluster.
+// its Intercept to the cluster, and its Treat too if markers are to have faults.
 //
 // A request meets one fault at most: the first planned that is due. Another one
 // that is due at the same request takes the next that it matches.
@@ -30,10 +31,11 @@ func New(seed uint64) *Plan { return &Plan{seed: seed} }
 
 // Planned is a fault of a Plan. Safe for concurrent use.
 type Planned struct {
-	name  string
-	fault Fault
-	plan  *Plan
-	told  chan struct{} // closed when it fired
+	name    string
+	request *Fault       // this
+	marker  *MarkerFault // or this
+	plan    *Plan
+	told    chan struct{} // closed when it fired
 
 	count     counter
 	err       error
@@ -48,17 +50,22 @@ type Firing struct {
 	Node         int32
 	Conn         uint64
 	Key, Version int16
-	Request      int // of this key on the cluster, from 1
+	Request      int         // of this key on the cluster, from 1
+	Marker       *txn.Marker // in place of a request
 }
 
-// Add plans a fault: from now on requests count.
+// Add plans a fault of requests: from now on they count.
 func (p *Plan) Add(f Fault) *Planned {
+	f.When = f.withDefaults()
+	return p.add(&Planned{name: f.String(), request: &f}, f.When)
+}
+
+func (p *Plan) add(x *Planned, w When) *Planned {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.When = f.withDefaults()
-	x := &Planned{name: f.String(), fault: f, plan: p, told: make(chan struct{})}
-	// Dice of its own: requests of one fault do not move the other's chances.
-	x.count = counter{When: f.When, dice: rand.New(rand.NewPCG(p.seed, uint64(len(p.planned))))}
+	x.plan, x.told = p, make(chan struct{})
+	// Dice of its own: what meets one fault does not move the other's chances.
+	x.count = counter{When: w, dice: rand.New(rand.NewPCG(p.seed, uint64(len(p.planned))))}
 	p.planned = append(p.planned, x)
 	return x
 }
@@ -74,37 +81,39 @@ func (p *Plan) intercept(r broker.Request) broker.Action {
 		out   broker.Action
 	)
 	for _, x := range p.planned {
-		if !x.matches(r) || !x.count.match() || taken {
+		if x.request == nil || x.done() || !x.request.matches(r) || !x.count.match() || taken {
 			continue
 		}
-		act, err := x.fault.action(r)
+		act, err := x.request.action(r)
 		if err != nil {
 			x.count.owed--
 			x.err = fmt.Errorf("%s: %w", x.name, err)
 			continue
 		}
 		taken, out = true, act
-		x.fire()
-		p.firings = append(p.firings, Firing{
-			Fault: x, At: time.Now(), Nth: x.count.seen, Node: r.Node, Conn: r.Conn, Key: r.Key, Version: r.Version, Request: r.Nth,
-		})
+		p.fire(x, Firing{At: time.Now(), Node: r.Node, Conn: r.Conn, Key: r.Key, Version: r.Version, Request: r.Nth})
 	}
 	return out
 }
 
-// fire counts and tells; the plan's lock is held.
-func (x *Planned) fire() {
+// fire counts and tells; p.mu is held.
+func (p *Plan) fire(x *Planned, f Firing) {
 	if x.count.fire(); x.count.fired == 1 {
 		close(x.told)
 	}
+	f.Fault, f.Nth = x, x.count.seen
+	p.firings = append(p.firings, f)
 }
 
-func (x *Planned) matches(r broker.Request) bool {
-	key := x.fault.Key == r.Key
-	if x.fault.Key == StageKey {
+// done tells whether nothing meets the fault any more; the plan's lock is held.
+func (x *Planned) done() bool { return x.cancelled || x.count.spent() }
+
+func (f Fault) matches(r broker.Request) bool {
+	key := f.Key == r.Key
+	if f.Key == StageKey {
 		key = r.Staging()
 	}
-	return key && !x.cancelled && !slices.ContainsFunc(x.fault.Only, func(m Match) bool { return !m(r) })
+	return key && !slices.ContainsFunc(f.Only, func(m Match) bool { return !m(r) })
 }
 
 func (f Fault) action(r broker.Request) (out broker.Action, err error) {

@@ -64,7 +64,7 @@ type counter struct {
 
 // match counts one that matches and tells whether the fault is due.
 func (c *counter) match() bool {
-	if c.Times != Always && c.fired >= c.Times {
+	if c.spent() {
 		return false
 	}
 	c.seen++
@@ -74,6 +74,9 @@ func (c *counter) match() bool {
 	}
 	return c.owed > 0
 }
+
+// spent tells whether it fired as often as it may.
+func (c *counter) spent() bool { return c.Times != Always && c.fired >= c.Times }
 
 // fire counts that it did.
 func (c *counter) fire() {
