@@ -99,7 +99,7 @@ func TestMarkerWaits(t *testing.T) {
 					time.Sleep(late - addWait - 1)
 					synctest.Wait()
 					w.wantTold()
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					synctest.Wait()
 					w.wantTold(tc.last...)
 					if s := w.status(); s != CompleteCommit {
