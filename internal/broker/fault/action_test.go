@@ -174,7 +174,7 @@ func stageScene(ctx context.Context, w *world) (kmsg.Request, func() int) {
 	got := w.request(ctx, routed, initProducer("x")).(*kmsg.InitProducerIDResponse)
 	id := "x"
 	req := &wire.Request{
-		Profile: wire.Draft95, TransactionalID: &id, GroupID: "g", ProducerID: got.ProducerID, ProducerEpoch: got.ProducerEpoch, MemberID: member, MemberEpoch: members(ctx, w)[0].MemberEpoch,
+		Profile: w.profile, TransactionalID: &id, GroupID: "g", ProducerID: got.ProducerID, ProducerEpoch: got.ProducerEpoch, MemberID: member, MemberEpoch: members(ctx, w)[0].MemberEpoch,
 		Topics: []wire.RequestTopic{{TopicID: w.TopicID("in"), Partitions: []wire.RequestPartition{{
 			Batches: []acks.AcknowledgementBatch{{Types: []acks.Type{acks.Accept}}},
 		}}}},

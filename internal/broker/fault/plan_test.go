@@ -10,6 +10,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -138,29 +139,52 @@ func TestNoPlaceForCode(t *testing.T) {
 	}
 }
 
-// A leader moves exactly when the request was staged and is not answered yet.
-func TestMoveLeaderWhileStaged(t *testing.T) {
+// A leader moves, or its broker restarts, exactly when the request was staged
+// and is not answered yet: the draft keeps what is staged, the KIP text loses it.
+func TestLostLeaderWhileStaged(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
-	plan := New(1)
-	cfg := plainConfig()
-	cfg.Brokers = 2
-	w := startWorld(ctx, t, plan, cfg)
-	req, handled := stageScene(ctx, w)
-	var staged int
-	planned := plan.Add(Fault{Key: StageKey, Then: func() {
-		staged = handled()
-		if err := w.MoveLeader("in", 0, 1); err != nil {
-			t.Error(err)
+	for _, profile := range []wire.Profile{wire.Draft95, wire.KIP93} {
+		for _, tc := range []struct {
+			name   string
+			then   func(w *world) error
+			cut    bool
+			leader int32
+		}{
+			{"moved", func(w *world) error { return w.MoveLeader("in", 0, 1) }, false, 1},
+			{"restarted", func(w *world) error { return w.RestartNode(0) }, true, 0},
+			{"another restarted", func(w *world) error { return w.RestartNode(1) }, false, 0},
+		} {
+			t.Run(profile.String()+", "+tc.name, func(t *testing.T) {
+				plan := New(1)
+				cfg := plainConfig()
+				cfg.Brokers, cfg.Profile = 2, profile
+				w := startWorld(ctx, t, plan, cfg)
+				req, handled := stageScene(ctx, w)
+				staged, done := 0, make(chan error, 1)
+				planned := plan.Add(Fault{Key: StageKey, Then: func() {
+					staged = handled()
+					done <- tc.then(w)
+				}})
+				resp, err := w.try(ctx, 0, req)
+				if (err != nil) != tc.cut || err == nil && firstCode(resp) != 0 {
+					t.Fatalf("answered %+v, %v", resp, err)
+				}
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				if planned.Count() != 1 || staged != 1 || w.Leader("in", 0) != tc.leader {
+					t.Fatalf("fired %d times, %d staged, the leader is %d", planned.Count(), staged, w.Leader("in", 0))
+				}
+				want := share.TxPending
+				if profile == wire.KIP93 && tc.name != "another restarted" {
+					want = share.Available
+				}
+				if s, _, _, _ := w.StateOf("g", "in", 0, 0); s != want {
+					t.Errorf("record 0 is %v, want %v", s, want)
+				}
+				w.request(ctx, routed, initProducer("neighbour"))
+			})
 		}
-	}})
-	if code := firstCode(w.request(ctx, 0, req)); code != 0 || planned.Count() != 1 || staged != 1 {
-		t.Fatalf("code %d, fired %d times, %d staged", code, planned.Count(), staged)
-	}
-	if w.Leader("in", 0) != 1 {
-		t.Error("the leader has not moved")
-	}
-	if s, _, _, _ := w.StateOf("g", "in", 0, 0); s != share.TxPending {
-		t.Errorf("record 0 is %v: the draft keeps it staged", s)
 	}
 }
 

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,9 +21,10 @@ import (
 // world is a cluster with a plan, and a client that repeats nothing by itself.
 type world struct {
 	*broker.Cluster
-	t    *testing.T
-	cl   *kgo.Client
-	opts []kgo.Opt // of clients
+	t       *testing.T
+	profile wire.Profile
+	cl      *kgo.Client
+	opts    []kgo.Opt // of clients
 }
 
 func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config, opts ...kgo.Opt) *world {
@@ -33,7 +35,7 @@ func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	w := &world{Cluster: c, t: t, opts: opts}
+	w := &world{Cluster: c, t: t, profile: cmp.Or(cfg.Profile, wire.Draft95), opts: opts}
 	w.cl = w.client(ctx)
 	return w
 }
@@ -41,7 +43,7 @@ func startWorld(ctx context.Context, t *testing.T, plan *Plan, cfg broker.Config
 func (w *world) client(ctx context.Context, opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
 	versions := kversion.Stable()
-	versions.SetMaxKeyVersion(wire.Draft95.Key(), 0)
+	versions.SetMaxKeyVersion(w.profile.Key(), 0)
 	cl, err := kgo.NewClient(slices.Concat([]kgo.Opt{
 		kgo.SeedBrokers(w.Seeds()...), kgo.DisableClientMetrics(), kgo.WithContext(ctx), kgo.MaxVersions(versions),
 	}, w.opts, opts)...)
