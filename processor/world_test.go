@@ -42,11 +42,13 @@ func start(t *testing.T, profile sharetxn.Profile, opts ...sharetxntest.Opt) *wo
 }
 
 // feed gives topic "in" records with the values "0" to "n-1".
-func (w *world) feed(t *testing.T, n int) {
+func (w *world) feed(t *testing.T, n int) { w.feedMore(t, 0, n) }
+
+func (w *world) feedMore(t *testing.T, from, n int) {
 	t.Helper()
 	rs := make([]*kgo.Record, n)
 	for i := range rs {
-		rs[i] = &kgo.Record{Topic: "in", Value: fmt.Append(nil, i)}
+		rs[i] = &kgo.Record{Topic: "in", Value: fmt.Append(nil, from+i)}
 	}
 	w.Feed(t, rs...)
 }
@@ -116,6 +118,7 @@ func (w *world) want(t *testing.T, n int, dead ...string) {
 	if len(out)+len(letters) > 0 {
 		t.Errorf("outputs %v and dead letters %v of no record", out, letters)
 	}
+	w.AssertExactlyOnce(t, "g", "out", "dead")
 }
 
 // seen is what handlers and hooks saw.

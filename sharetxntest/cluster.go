@@ -52,6 +52,7 @@ func Start(t testing.TB, opts ...Opt) *Cluster {
 	// Kafka's own and wait for nothing.
 	bc.HeartbeatInterval = 100 * time.Millisecond
 	if virtual() {
+		guardRaceDetector(t)
 		c.net, c.patience = newNetwork(), time.Hour
 		bc.Listen, bc.HeartbeatInterval = c.net.Listen, 0
 	}

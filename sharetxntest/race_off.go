@@ -1,0 +1,7 @@
+//go:build !race
+
+package sharetxntest
+
+import "testing"
+
+func guardRaceDetector(testing.TB) {}
