@@ -11,13 +11,13 @@ TOOLS     := $(CURDIR)/.tools
 GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 GOLANGCI  := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 
-# Folders that are modules of their own. Only integration has tests of the
-# product; a folder that is not there is left out.
-MODULES := . $(wildcard integration)
+# The main module, and folders that are modules of their own. What is not there
+# is left out.
+MODULES := . $(wildcard integration bench)
 
 ARGS     ?=
 FUZZTIME ?= 20s
-BENCH    ?= .
+BENCH    ?=
 
 .PHONY: help demo test lint bench fuzz clean
 
@@ -33,8 +33,12 @@ test: $(GOTESTSUM) ## all tests of all modules, with the race detector
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
 	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)
 
-bench: ## benchmarks (BENCH=regexp)
+bench: ## the comparisons of docs/benchmarks.md (ARGS="-rounds 3"); BENCH=regexp: the packages' own benchmarks instead
+ifeq ($(BENCH),)
+	@cd bench && go run . $(ARGS)
+else
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+endif
 
 fuzz: ## every fuzz target in turn (FUZZTIME=20s for each)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz

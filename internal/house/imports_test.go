@@ -25,7 +25,8 @@ var layers = [][]string{
 	{"producer"},
 	{"acknowledger", "processor"},
 	{"sharetxntest"},
-	{"cmd", "examples", "scripts", "integration", "bench"},
+	{"cmd", "examples", "scripts", "integration"},
+	{"bench"},
 }
 
 // beside are folders in no service's binary: what they may import ends below the
@@ -78,7 +79,7 @@ var importRules = []rule{
 func place(dir string) (folder string, sees, seen int, ok bool) {
 	for d := dir; ; d = path.Dir(d) {
 		if sees, ok := beside[d]; ok {
-			return d, sees, len(layers) - 3, true
+			return d, sees, len(layers) - 4, true
 		}
 		for i, folders := range layers {
 			if slices.Contains(folders, d) && (d != "." || dir == ".") {
