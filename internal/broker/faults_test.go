@@ -140,12 +140,16 @@ func TestIntercept(t *testing.T) {
 		works(t)
 	})
 	t.Run("twice", func(t *testing.T) {
-		once(func(Request) Action { return Action{Twice: true} })
+		answers := 0
+		once(func(Request) Action { return Action{Twice: true, After: func(kmsg.Response) { answers++ }} })
 		w := dial(ctx, t, c, 0)
 		req := initX("twice")
 		w.send(req)
 		if got := w.receive(req).(*kmsg.InitProducerIDResponse).ProducerEpoch; got != 0 || epoch("twice") != 1 {
 			t.Fatalf("answered epoch %d, real %d", got, epoch("twice"))
+		}
+		if answers != 1 {
+			t.Errorf("After saw %d answers: the second goes nowhere", answers)
 		}
 		w.send(req) // one answer was sent, not two
 		if got := w.receive(req).(*kmsg.InitProducerIDResponse).ProducerEpoch; got != 2 {
@@ -202,6 +206,24 @@ func TestIntercept(t *testing.T) {
 	})
 	c.SetIntercept(nil)
 	works(t)
+}
+
+// Close waits for what an Action runs, also when its client has gone.
+func TestCloseWaitsForDeeds(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := start(t, Config{})
+	began, release := make(chan struct{}), make(chan struct{})
+	var ended atomic.Bool
+	c.SetIntercept(func(Request) Action {
+		return Action{Before: func() { close(began); <-release; ended.Store(true) }}
+	})
+	dial(ctx, t, c, 0).send(initX("x"))
+	<-began
+	time.AfterFunc(20*time.Millisecond, func() { close(release) })
+	c.Close()
+	if !ended.Load() {
+		t.Error("closed before it ended")
+	}
 }
 
 // A stopped node cuts its connections and refuses new ones; started again it

@@ -148,7 +148,7 @@ func TestAnswerEveryRequest(t *testing.T) {
 func TestRespond(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	const request, partition = 15, 6
-	id := [16]byte{7}
+	id, alice := [16]byte{7}, "alice"
 	none := kmsg.NewProduceResponseTopicPartitionCurrentLeader()
 	topicPart := func(topic string, p int32) []kmsg.ProduceRequestTopic {
 		return []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: p}, {Partition: p + 1}}}}
@@ -190,6 +190,16 @@ func TestRespond(t *testing.T) {
 		{
 			"share offsets, group", &kmsg.DescribeShareGroupOffsetsRequest{Groups: []kmsg.DescribeShareGroupOffsetsRequestGroup{{GroupID: "g", Topics: []kmsg.DescribeShareGroupOffsetsRequestGroupTopic{{Topic: "in", Partitions: []int32{2}}}}}},
 			request, &kmsg.DescribeShareGroupOffsetsResponse{Groups: []kmsg.DescribeShareGroupOffsetsResponseGroup{{GroupID: "g", ErrorCode: request}}},
+		},
+		{
+			"quotas, by entity", &kmsg.AlterClientQuotasRequest{Entries: []kmsg.AlterClientQuotasRequestEntry{{Entity: []kmsg.AlterClientQuotasRequestEntryEntity{{Type: "user", Name: &alice}}}}},
+			request, &kmsg.AlterClientQuotasResponse{Entries: []kmsg.AlterClientQuotasResponseEntry{{
+				ErrorCode: request, Entity: []kmsg.AlterClientQuotasResponseEntryEntity{{Type: "user", Name: &alice}},
+			}}},
+		},
+		{
+			"credentials, by user", &kmsg.AlterUserSCRAMCredentialsRequest{Deletions: []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: alice}}},
+			request, &kmsg.AlterUserSCRAMCredentialsResponse{Results: []kmsg.AlterUserSCRAMCredentialsResponseResult{{User: alice, ErrorCode: request}}},
 		},
 	} {
 		got, err := Respond(tc.req, tc.code)

@@ -108,8 +108,8 @@ func Delay(d time.Duration) Action {
 func Hold(until <-chan struct{}) Action { return action("hold", broker.Action{Wait: until}) }
 
 // Answer answers the code, see Respond, and does not handle the request. One
-// whose answer can carry no code goes on, and the fault has not fired: Planned.Err
-// says why.
+// whose answer has no place for a code goes on; the fault takes the next that it
+// matches, and until then Planned.Err says why it has not fired.
 func Answer(code int16) Action {
 	return Action{fmt.Sprintf("answer code %d", code), func(r broker.Request) (broker.Action, error) {
 		m := r.Message()

@@ -25,6 +25,7 @@ func TestMarkerFaults(t *testing.T) {
 	second := p.AddMarker(MarkerFault{When: When{Nth: 2}, TransactionalID: "x", Treatment: txn.Treatment{Delay: 2}})
 	staged := p.AddMarker(MarkerFault{Only: func(m txn.Marker) bool { return m.Share }, Treatment: txn.Treatment{Delay: 3}})
 	never := p.AddMarker(MarkerFault{TransactionalID: "z"})
+	p.AddMarker(MarkerFault{Name: "cancelled", When: When{Times: Always}, Treatment: txn.Treatment{Delay: 9}}).Cancel()
 	var delays []time.Duration
 	for _, m := range []txn.Marker{marker("x", out), marker("y", out), marker("x", in), marker("y", in), marker("x", in)} {
 		delays = append(delays, p.Treat(m).Delay)

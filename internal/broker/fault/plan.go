@@ -86,7 +86,6 @@ func (p *Plan) intercept(r broker.Request) broker.Action {
 		}
 		act, err := x.request.action(r)
 		if err != nil {
-			x.count.owed--
 			x.err = fmt.Errorf("%s: %w", x.name, err)
 			continue
 		}
@@ -101,6 +100,7 @@ func (p *Plan) fire(x *Planned, f Firing) {
 	if x.count.fire(); x.count.fired == 1 {
 		close(x.told)
 	}
+	x.err = nil
 	f.Fault, f.Nth = x, x.count.seen
 	p.firings = append(p.firings, f)
 }
@@ -138,7 +138,7 @@ func (x *Planned) Count() int {
 	return x.count.fired
 }
 
-// Err says why it could not fire when it was due; nil if it could.
+// Err says why it did not fire when it was last due; nil if it did.
 func (x *Planned) Err() error {
 	x.plan.mu.Lock()
 	defer x.plan.mu.Unlock()

@@ -121,7 +121,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// A code for which a request has no place leaves it alone and says why.
+// A code for which a request has no place leaves it alone and says why; the next
+// is answered with it.
 func TestNoPlaceForCode(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	plan := New(1)
@@ -136,6 +137,11 @@ func TestNoPlaceForCode(t *testing.T) {
 	}
 	if s := planned.Err().Error(); !strings.Contains(s, "DescribeLogDirs") || !strings.Contains(s, "no place") {
 		t.Errorf("%s", s)
+	}
+	next := kmsg.NewPtrDescribeLogDirsRequest()
+	next.Version = 4
+	if resp := w.raw(ctx, t).ask(next); firstCode(resp) != 15 || planned.Count() != 1 || planned.Err() != nil || len(plan.Unfired()) != 0 {
+		t.Errorf("the next, which has a place, was answered %d; fired %d times, %v", firstCode(resp), planned.Count(), planned.Err())
 	}
 }
 
@@ -185,6 +191,51 @@ func TestLostLeaderWhileStaged(t *testing.T) {
 				w.request(ctx, routed, initProducer("neighbour"))
 			})
 		}
+	}
+}
+
+// Before is run when nothing is done yet, Then when all is.
+func TestBeforeAndThen(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	plan := New(1)
+	w := startWorld(ctx, t, plan, plainConfig())
+	req, handled := produceScene(ctx, w)
+	before, then := -1, -1
+	plan.Add(Fault{Key: int16(kmsg.Produce), Before: func() { before = handled() }, Then: func() { then = handled() }, Action: DeliverTwice()})
+	resp := w.request(ctx, 0, req).(*kmsg.ProduceResponse)
+	if code := firstCode(resp); code != 0 || before != 0 || then != 2 {
+		t.Errorf("code %d; handled %d times before, %d then", code, before, then)
+	}
+	if at := resp.Topics[0].Partitions[0].BaseOffset; at != 0 {
+		t.Errorf("answered with offset %d, which is the second's", at)
+	}
+}
+
+// Chances of one fault are not moved by requests that meet another, and are not
+// the same.
+func TestChancesAreTheirOwn(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	pattern := func(others int) (one, two []int) {
+		p := New(1)
+		a := p.Add(Fault{Key: 0, When: When{Chance: 0.5, Times: Always}})
+		b := p.Add(Fault{Key: 26, When: When{Chance: 0.5, Times: Always}})
+		for range 100 {
+			for range others {
+				p.Intercept()(broker.Request{Key: 0})
+				one = append(one, a.Count())
+			}
+			p.Intercept()(broker.Request{Key: 26})
+			two = append(two, b.Count())
+		}
+		return one, two
+	}
+	one, two := pattern(1)
+	_, alone := pattern(0)
+	if !slices.Equal(two, alone) {
+		t.Error("requests of another fault changed the chances")
+	}
+	if slices.Equal(one, two) {
+		t.Error("two faults have the same chances")
 	}
 }
 
