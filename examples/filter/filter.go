@@ -1,12 +1,13 @@
 // Command filter takes events that are not JSON out of a share group: it rejects
 // them and accepts the rest, each batch as a whole or not at all. It produces
-// nothing, so its transactions carry acknowledgements only. It needs brokers that
-// have KIP-1289.
+// nothing, so its transactions carry acknowledgements only. It has the loop by
+// hand and as a Processor. It needs brokers that have KIP-1289.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"log"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acknowledger"
+	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -51,6 +53,25 @@ func filter(ctx context.Context, cl *sharetxn.Cluster, topic, group, prefix, ins
 	return nil
 }
 
+// processorFilter leaves the loop to a Processor: without outputs a record is only
+// acknowledged.
+func processorFilter(ctx context.Context, cl *sharetxn.Cluster, topic, group, prefix, instance string) error {
+	p, err := processor.New(cl, processor.Config{
+		Group: group, Topics: []string{topic}, TransactionalID: prefix, Instance: instance,
+		DeadLetter: processor.DeadLetter{Discard: true},
+		Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			if !json.Valid(in.Value) {
+				return nil, processor.Reject(errors.New("no JSON"))
+			}
+			return nil, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
@@ -71,11 +92,15 @@ func run(ctx context.Context, args []string) error {
 	group := fs.String("group", "filters", "share group; Kafka starts a new one at the end of its topics, unless its config share.auto.offset.reset says earliest")
 	prefix := fs.String("id", "filter", "prefix of the transactional id")
 	instance := fs.String("instance", host, "tells replicas apart: each needs its own")
+	byProcessor := fs.Bool("processor", false, "use a Processor")
 	_ = fs.Parse(args) // exits on an error
 	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(*seeds, ",")...)))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
+	if *byProcessor {
+		return processorFilter(ctx, cl, *topic, *group, *prefix, *instance)
+	}
 	return filter(ctx, cl, *topic, *group, *prefix, *instance)
 }

@@ -62,20 +62,30 @@ func feed(ctx context.Context, t *testing.T, b *broker.Cluster, n int) (valid ma
 	return valid
 }
 
-func args(b *broker.Cluster) []string {
-	return []string{"-bootstrap", strings.Join(b.Seeds(), ","), "-topic", "in", "-group", "g", "-instance", "test"}
+// forms are the two filters as command lines.
+var forms = map[string][]string{"by hand": nil, "processor": {"-processor"}}
+
+func inBoth(ctx context.Context, t *testing.T, test func(ctx context.Context, t *testing.T, form []string)) {
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) { test(ctx, t, form) })
+	}
+}
+
+func args(b *broker.Cluster, form []string) []string {
+	return append([]string{"-bootstrap", strings.Join(b.Seeds(), ","), "-topic", "in", "-group", "g", "-instance", "test"}, form...)
 }
 
 // Every event is decided once, by a transaction: what is JSON acknowledged, the
 // rest archived.
-func TestFilter(t *testing.T) {
-	ctx := testkit.Deadline(t, 60*time.Second)
+func TestFilter(t *testing.T) { inBoth(testkit.Deadline(t, 60*time.Second), t, testFilter) }
+
+func testFilter(ctx context.Context, t *testing.T, form []string) {
 	b := start(t, false)
 	const n = 350
 	valid := feed(ctx, t, b, n)
 	serve, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- run(serve, args(b)) }()
+	go func() { ended <- run(serve, args(b, form)) }()
 	testkit.Eventually(ctx, t, "every event is done", func() bool {
 		done := int64(0)
 		for _, p := range b.PartitionStates("g") {
@@ -117,11 +127,12 @@ func TestFilter(t *testing.T) {
 }
 
 // On brokers without KIP-1289 it ends, with the reason, and decides nothing.
-func TestStockKafka(t *testing.T) {
-	ctx := testkit.Deadline(t, 60*time.Second)
+func TestStockKafka(t *testing.T) { inBoth(testkit.Deadline(t, 60*time.Second), t, testStockKafka) }
+
+func testStockKafka(ctx context.Context, t *testing.T, form []string) {
 	b := start(t, true)
 	feed(ctx, t, b, 7)
-	if err := run(ctx, args(b)); !errors.Is(err, sharetxn.ErrUnsupported) {
+	if err := run(ctx, args(b, form)); !errors.Is(err, sharetxn.ErrUnsupported) {
 		t.Fatalf("ended with %v", err)
 	}
 	for _, p := range b.PartitionStates("g") {
