@@ -289,3 +289,63 @@ func TestUnsupported(t *testing.T) {
 		}
 	})
 }
+
+// Where a group allows no renewal, what is done is committed before its locks
+// end, and the rest comes again.
+func TestNoRenewal(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
+		w.groupConfig(t, "share.renew.acknowledge.enable", "false")
+		w.feed(t, 24)
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			time.Sleep(700 * time.Millisecond)
+			return copyOf(in), nil
+		})}))
+		w.want(t, 24)
+		w.seen.healthy(t, 4)
+	})
+}
+
+// Memory is bounded by bytes too: no poll and no transaction is larger than
+// MaxBytes for more than one record.
+func TestMaxBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		w.feed(t, 40)
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{MaxBytes: 100 << 10, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			return append(copyOf(in), &kgo.Record{Topic: "side", Value: make([]byte, 30<<10)}), nil
+		})}))
+		if n := len(w.values(t, "out")); n != 40 {
+			t.Errorf("%d outputs", n)
+		}
+		w.AssertExactlyOnce(t, "g", "out", "side")
+		w.seen.mu.Lock()
+		defer w.seen.mu.Unlock()
+		for _, e := range w.seen.ends {
+			if e.Records > 4 { // the fourth makes it full
+				t.Errorf("a transaction of %d records with 30 KiB of output each", e.Records)
+			}
+		}
+	})
+}
+
+// A user's own mistake with outputs, an aborted transaction of many, is undone
+// without a delivery: the records are run again under their locks.
+func TestAbortCostsNoDelivery(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feed(t, 100)
+		var failed atomic.Bool
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			if string(in.Value) == "50" && failed.CompareAndSwap(false, true) {
+				return []*kgo.Record{{Topic: "out", Value: make([]byte, 3<<20)}}, nil
+			}
+			return copyOf(in), nil
+		})}))
+		if !failed.Load() || w.seen.count(sharetxn.Aborted) == 0 {
+			t.Fatal("nothing aborted")
+		}
+		w.want(t, 100)
+		w.seen.healthy(t, 1)
+	})
+}
