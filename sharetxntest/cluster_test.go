@@ -175,6 +175,8 @@ func TestRefusedCalls(t *testing.T) {
 		`topic "inn" does not exist: give Start the option Topic("inn", partitions)`: func(t testing.TB) { k.Feed(t, &kgo.Record{Topic: "inn"}) },
 		"MoveLeader: there is no broker 1":                                           func(t testing.TB) { k.MoveLeader(t, "in", 0, 1) },
 		"MoveLeader: broker: ":                                                       func(t testing.TB) { k.MoveLeader(t, "in", 7, 0) },
+		"Part: there is no broker 3":                                                 func(t testing.TB) { k.Part(t, 0, 3) },
+		"Part: broker 0 cannot be":                                                   func(t testing.TB) { k.Part(t, 0, 0) },
 		"Restart: there is no broker -1":                                             func(t testing.TB) { k.Restart(t, -1) },
 		"Connect: sharetxn: Connect: wrong use: Logger":                              func(t testing.TB) { k.Connect(t, sharetxn.Logger(nil)) },
 	} {

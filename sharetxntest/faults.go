@@ -16,6 +16,8 @@ type Key int16
 
 // StageKey is TxnShareAcknowledge, whatever number the profile gives it, where it
 // stages: the handshakes by which a broker proves that it speaks it do not count.
+// A transaction sends each leader two: one that stages, and a contradiction whose
+// refusal proves that it is staged.
 const StageKey Key = Key(fault.StageKey)
 
 // Keys that tests of services ask for most.
@@ -96,6 +98,18 @@ func BrokerRestarts(broker int32) Action {
 	return Action{
 		name:   fmt.Sprintf("broker %d restarts", broker),
 		before: func(c *Cluster) error { return c.restart(broker) },
+	}
+}
+
+// BrokersPart cuts two brokers off from each other for d, from when the request
+// has arrived, before it is handled; see Cluster.Part.
+func BrokersPart(a, b int32, d time.Duration) Action {
+	return Action{
+		name: fmt.Sprintf("brokers %d and %d are parted for %v", a, b, d),
+		before: func(c *Cluster) error {
+			time.AfterFunc(d, func() { c.broker.Heal(a, b) })
+			return c.part(a, b)
+		},
 	}
 }
 
@@ -187,4 +201,30 @@ func (c *Cluster) restart(broker int32) error {
 		return fmt.Errorf("there is no broker %d", broker)
 	}
 	return c.broker.RestartNode(broker)
+}
+
+// Part cuts two brokers off from each other until Heal: a transaction that one
+// coordinates and that touches partitions which the other leads goes neither on
+// nor to its end. Clients still reach both.
+func (c *Cluster) Part(t testing.TB, a, b int32) {
+	t.Helper()
+	if err := c.part(a, b); err != nil {
+		t.Fatalf("sharetxntest.Part: %v", err)
+	}
+}
+
+// Heal undoes Part.
+func (c *Cluster) Heal(a, b int32) { c.broker.Heal(a, b) }
+
+func (c *Cluster) part(a, b int32) error {
+	for _, x := range []int32{a, b} {
+		if x < 0 || int(x) >= c.cfg.brokers {
+			return fmt.Errorf("there is no broker %d", x)
+		}
+	}
+	if a == b {
+		return fmt.Errorf("broker %d cannot be parted from itself", a)
+	}
+	c.broker.Part(a, b)
+	return nil
 }

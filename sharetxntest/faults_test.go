@@ -18,7 +18,7 @@ func TestFaults(t *testing.T) {
 	testkit.Deadline(t, 2*time.Minute)
 	for name, action := range map[string]Action{
 		"lose request": LoseRequest(), "lose answer": LoseAnswer(), "delay": Delay(3 * time.Second), "disconnect": Disconnect(), "twice": DeliverTwice(),
-		"not coordinator": Answer(kerr.NotCoordinator.Code), "leader moves": LeaderMoves("in", 0, 2), "broker restarts": BrokerRestarts(1),
+		"not coordinator": Answer(kerr.NotCoordinator.Code), "leader moves": LeaderMoves("in", 0, 2), "broker restarts": BrokerRestarts(1), "brokers part": BrokersPart(0, 2, 4*time.Second),
 	} {
 		for _, key := range []Key{ProduceKey, FindCoordinatorKey, InitProducerIDKey, EndTxnKey, HeartbeatKey, ShareFetchKey, StageKey} {
 			if key == InitProducerIDKey && name == "twice" {
@@ -49,7 +49,7 @@ func TestFaultAims(t *testing.T) {
 		if all := k.Requests(95); before == 0 || before >= all {
 			t.Errorf("%d stages, %d of them with handshakes", before, all)
 		}
-		fired := k.Inject(t, Fault{Key: StageKey, Nth: 2, TransactionalID: "copier-b", Action: LoseAnswer()})
+		fired := k.Inject(t, Fault{Key: StageKey, Nth: 3, TransactionalID: "copier-b", Action: LoseAnswer()})
 		for i, id := range []string{"", "-b", "", "-b"} {
 			select {
 			case <-fired:
@@ -60,8 +60,8 @@ func TestFaultAims(t *testing.T) {
 			k.RunUntilDrained(t, "g", copier{cl: k.Connect(t), id: id})
 		}
 		<-fired
-		// The fault's request was repeated, each other came once.
-		if n := k.Requests(StageKey) - before; n != 5 {
+		// Each transaction stages and proves it; the fault's request was repeated.
+		if n := k.Requests(StageKey) - before; n != 9 {
 			t.Errorf("%d stages", n)
 		}
 		k.AssertExactlyOnce(t, "g")
@@ -103,6 +103,24 @@ func TestFaultsThatDoNotFire(t *testing.T) {
 		failed, _ := verdict(t, func(t testing.TB) { Start(t, StockKafka44()).Inject(t, f) })
 		wantText(t, "refused", failed, what)
 	}
+}
+
+// While brokers are parted a transaction across them waits.
+func TestPart(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	synctest.Test(t, func(t *testing.T) {
+		k := Start(t, Brokers(2), Topic("in", 2), Topic("out", 2))
+		k.Feed(t, numbers(10)...)
+		k.Part(t, 1, 0)
+		began := time.Now()
+		time.AfterFunc(6*time.Second, func() { k.Heal(0, 1) })
+		k.RunUntilDrained(t, "g", copier{cl: k.Connect(t)})
+		if d := time.Since(began); d < 6*time.Second {
+			t.Errorf("done after %v", d)
+		}
+		wantNumbers(t, k, "out", 10)
+		k.AssertExactlyOnce(t, "g", "out")
+	})
 }
 
 // A staged record whose leader moves is staged still in the draft; the KIP's
