@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/pprof"
-	"strconv"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
@@ -29,7 +28,8 @@ func consumption(records, perTxn int) contest {
 	return contest{title: fmt.Sprintf("records copied, %d a transaction, on the embedded broker", perTxn), ways: []way{
 		embedded("plain: Poll, ProduceSync, CommitSync", records, perTxn, plain(commitSync)),
 		embedded("plain: Poll, ProduceSync, CommitAsync", records, perTxn, plain(commitAsync)),
-		embedded("Processor", records, perTxn, processed),
+		embedded("Processor, Handler", records, perTxn, processed(processor.Config{Handler: each})),
+		embedded("Processor, BatchHandler", records, perTxn, processed(processor.Config{BatchHandler: all})),
 	}}
 }
 
@@ -42,44 +42,42 @@ type job struct {
 
 // embedded makes a way of what works on a job until its clock has seen all
 // records. Each run has a broker of its own, so that none inherits another's
-// logs, and its own labels in a CPU profile.
+// logs.
 func embedded(name string, records, perTxn int, work func(context.Context, job) error) way {
-	return way{name, func(ctx context.Context) (l lap, err error) {
-		labels := pprof.Labels("way", name, "records", strconv.Itoa(perTxn))
-		pprof.Do(ctx, labels, func(ctx context.Context) { l, err = run(ctx, records, perTxn, work) })
-		return l, err
+	return way{name, func(ctx context.Context) (lap, error) {
+		return run(ctx, fmt.Sprintf("%d/%s", perTxn, name), job{records: records, perTxn: perTxn, clock: newClock(records)}, work)
 	}}
 }
 
-func run(ctx context.Context, records, perTxn int, work func(context.Context, job) error) (l lap, err error) {
-	b, err := startBroker(ctx)
-	if err != nil {
+func run(ctx context.Context, name string, j job, work func(context.Context, job) error) (l lap, err error) {
+	var b *broker.Cluster
+	if err := labelled(ctx, name+"/broker", func(context.Context) (err error) {
+		b, err = broker.Start(broker.Config{Topics: map[string]int32{input: partitions, output: partitions}, OffsetReset: "earliest"})
+		return err
+	}); err != nil {
 		return l, err
 	}
 	defer b.Close()
-	if err := feed(ctx, b, records); err != nil {
+	if err := feed(ctx, b, j.records); err != nil {
 		return l, err
 	}
-	clock := newClock(records)
-	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...)), sharetxn.WithHooks(clock),
+	j.cl, err = sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...)), sharetxn.WithHooks(j.clock),
 		sharetxn.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return l, err
 	}
-	defer cl.Close()
-	if err := work(ctx, job{cl, records, perTxn, clock}); err != nil {
+	defer j.cl.Close()
+	if err := labelled(ctx, name+"/client", func(ctx context.Context) error { return work(ctx, j) }); err != nil {
 		return l, err
 	}
-	return clock.lap(), check(ctx, b, records)
+	return j.clock.lap(), check(ctx, b, j.records)
 }
 
-// startBroker starts the broker with a label of its own, which its goroutines
-// inherit: a profile then tells the broker's part from the client's.
-func startBroker(ctx context.Context) (b *broker.Cluster, err error) {
-	pprof.Do(ctx, pprof.Labels("side", "broker"), func(context.Context) {
-		b, err = broker.Start(broker.Config{Topics: map[string]int32{input: partitions, output: partitions}, OffsetReset: "earliest"})
-	})
-	return b, err
+// labelled runs a part under its name in a CPU profile. The goroutines that it
+// starts inherit the name.
+func labelled(ctx context.Context, part string, do func(context.Context) error) (err error) {
+	pprof.Do(ctx, pprof.Labels("part", part), func(ctx context.Context) { err = do(ctx) })
+	return err
 }
 
 // feed lays the input down in batches of inputBatch records.
@@ -172,25 +170,40 @@ func commitSync(ctx context.Context, j job, b *shareconsumer.Batch) error {
 // commitAsync lets the acknowledgements ride on the next fetch.
 func commitAsync(_ context.Context, _ job, b *shareconsumer.Batch) error { return b.CommitAsync() }
 
-// processed is the same service on a Processor with its defaults.
-func processed(ctx context.Context, j job) error {
-	p, err := processor.New(j.cl, processor.Config{
-		Group: group, Topics: []string{input}, MaxRecords: j.perTxn, DeadLetter: processor.DeadLetter{Discard: true},
-		Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
-			return []*kgo.Record{{Topic: output, Key: in.Key, Value: in.Value}}, nil
-		},
-	})
-	if err != nil {
-		return err
+// processed is the same service on a Processor, but for the handler with its
+// defaults.
+func processed(cfg processor.Config) func(context.Context, job) error {
+	return func(ctx context.Context, j job) error {
+		cfg := cfg
+		cfg.Group, cfg.Topics, cfg.MaxRecords, cfg.DeadLetter.Discard = group, []string{input}, j.perTxn, true
+		p, err := processor.New(j.cl, cfg)
+		if err != nil {
+			return err
+		}
+		running, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() {
+			_ = j.clock.wait(running) // or Run has ended
+			stop()
+		}()
+		if err := p.Run(running); err != nil {
+			return err
+		}
+		return j.clock.wait(ctx)
 	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		_ = j.clock.wait(running) // or Run has ended
-		stop()
-	}()
-	if err := p.Run(running); err != nil {
-		return err
+}
+
+func each(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+	return []*kgo.Record{copyOf(in)}, nil
+}
+
+func all(_ context.Context, in *processor.Batch) error {
+	for _, r := range in.Records() {
+		in.Accept(r, copyOf(r))
 	}
-	return j.clock.wait(ctx)
+	return nil
+}
+
+func copyOf(in *processor.Record) *kgo.Record {
+	return &kgo.Record{Topic: output, Key: in.Key, Value: in.Value}
 }

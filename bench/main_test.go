@@ -20,7 +20,7 @@ var once = measurement{rounds: 1, transactions: 1, copies: []copies{{2, 1}, {200
 
 var (
 	namesOnKafka  = []string{"transactions of one record, on Kafka " + kafka.Version(), "kgo: ", "producer, one", "producer, AlternateIDs(2)"}
-	namesEmbedded = []string{"1 a transaction, on the embedded", "100 a transaction", "1000 a transaction", "CommitSync", "CommitAsync", "Processor"}
+	namesEmbedded = []string{"1 a transaction, on the embedded", "100 a transaction", "1000 a transaction", "CommitSync", "CommitAsync", "Processor, Handler", "Processor, BatchHandler"}
 )
 
 const missing = "Nothing was measured on real Kafka, which needs Java and Maven"
