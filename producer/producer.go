@@ -162,6 +162,7 @@ func (p *Producer) begin(ctx context.Context, in []Acknowledgements) (context.Co
 		if h.Cluster() != any(p.core) {
 			return ctx, nil, p.stale("Begin", h, "it is of another cluster")
 		}
+		h.Offer()
 		if i == 0 {
 			group = h.Group()
 		}

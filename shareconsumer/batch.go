@@ -33,7 +33,7 @@ type Batch struct {
 	keep    time.Time // KeepLocked until; zero: not
 	late    []*Record // decided after freezing
 	claimed bool      // made by Claim: nobody but the transaction has it
-	taken   bool      // a transaction held it once
+	taken   bool      // a transaction was asked to hold it
 }
 
 // Records gives the records that the batch still has, in order of partition

@@ -19,6 +19,14 @@ var _ bind.Handle = handle{}
 func (h handle) Group() string { return h.b.c.group }
 func (h handle) Cluster() any  { return h.b.c.core }
 
+// Offer implements bind.Handle.
+func (h handle) Offer() {
+	c := h.b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.b.taken = true
+}
+
 // Hold implements bind.Handle.
 func (h handle) Hold() error {
 	b := h.b
@@ -38,7 +46,7 @@ func (h handle) Hold() error {
 	if lost := lostRecords(b.records); len(lost) > 0 {
 		return &sharetxn.Error{Op: "Begin", Class: sharetxn.ClassAbortable, Group: c.group, Err: recordsError(staleBecause(lost[0]), lost...)}
 	}
-	b.state, b.taken = to, true
+	b.state = to
 	c.wakeRenewer()
 	return nil
 }

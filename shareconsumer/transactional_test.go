@@ -410,3 +410,30 @@ func TestAbortedClaim(t *testing.T) {
 		return done == 0 && av == 3 && ac == 0
 	})
 }
+
+// A batch that was offered to a transaction which then could not begin is not
+// forgotten: nobody is accused, and it comes back.
+func TestOfferedIsNotForgotten(t *testing.T) {
+	ctx := testkit.Deadline(t, 45*time.Second)
+	hook := &misuses{}
+	c, m, b := transactional(t, 20*time.Second, 2, hook)
+	b.AcceptRest()
+	b.Bind().Offer()
+	b.Close()
+	again := 0
+	for again < 2 {
+		next, err := m.Poll(ctx)
+		if err != nil {
+			t.Fatalf("Poll after an offer that was not taken: %v", err)
+		}
+		again += next.Len()
+	}
+	hook.mu.Lock()
+	defer hook.mu.Unlock()
+	if len(hook.seen) != 0 {
+		t.Errorf("hooks saw %v", hook.seen)
+	}
+	if done, _, _, _ := c.totals(); done != 0 {
+		t.Errorf("%d records are done", done)
+	}
+}

@@ -16,6 +16,10 @@ import (
 // Hold, Freeze, Settle; a transaction that aborts before staging goes from
 // Hold to Settle. Safe for concurrent use.
 type Handle interface {
+	// Offer says that a transaction is asked to take the records, whatever comes
+	// of it: who offers them has not forgotten them.
+	Offer()
+
 	// Hold takes the records: open -> held. Until Freeze their locks are
 	// renewed in the background; every other use answers ErrStale. It does no
 	// I/O. Errors: ErrStale if the records are not open or were lost.
