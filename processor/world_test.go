@@ -204,7 +204,10 @@ func eventually(t *testing.T, what string, cond func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("never came true: %s", what)
 		}
-		time.Sleep(time.Millisecond)
+		select {
+		case <-time.After(time.Millisecond):
+		case <-t.Context().Done():
+		}
 	}
 }
 

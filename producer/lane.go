@@ -43,7 +43,7 @@ func newLane(cl *sharetxn.Cluster, id string, nth int, cfg config) (*lane, error
 	if l.m, err = txnmanager.New(cl, l.id, slices.Concat(cfg.manager, []txnmanager.Opt{txnmanager.WithOutputs(l.out)})...); err != nil {
 		return nil, err
 	}
-	if err := l.out.start(); err != nil { // kgo refuses options in combination
+	if err := l.out.check(); err != nil { // kgo refuses options in combination
 		return nil, errors.Join(usage("New", l.id, "KafkaOptions: %w", err), l.m.Close())
 	}
 	return l, nil

@@ -58,15 +58,14 @@ func newOutputs(co *core.Cluster, transactionalID string, cfg config) *outputs {
 	)}
 }
 
-// start makes the first client, which shows whether kgo takes the options.
-func (o *outputs) start() (err error) {
-	o.client, err = o.newClient()
-	return err
-}
+// check says whether kgo takes the options. The first client is made when there
+// is something to produce: one that only acknowledges needs none.
+func (o *outputs) check() error { return o.core.CheckClient(o.clientOpts()...) }
 
-func (o *outputs) newClient() (*kgo.Client, error) {
-	opts := append([]kgo.Opt{kgo.WithHooks(o.inits)}, o.opts...)
-	return o.core.NewClient(opts...)
+func (o *outputs) newClient() (*kgo.Client, error) { return o.core.NewClient(o.clientOpts()...) }
+
+func (o *outputs) clientOpts() []kgo.Opt {
+	return append([]kgo.Opt{kgo.WithHooks(o.inits)}, o.opts...)
 }
 
 // Open implements txnmanager.Outputs.

@@ -70,13 +70,20 @@ func (c *Cluster) NewClient(extra ...kgo.Opt) (*kgo.Client, error) {
 	if closed {
 		return nil, ErrClosed
 	}
+	return kgo.NewClient(c.options(extra)...)
+}
+
+// CheckClient says whether NewClient would take the options, and makes nothing.
+func (c *Cluster) CheckClient(extra ...kgo.Opt) error { return kgo.ValidateOpts(c.options(extra)...) }
+
+func (c *Cluster) options(extra []kgo.Opt) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.WithLogger(kslog.New(c.cfg.Logger)),
 		kgo.MaxVersions(maxVersions()),
 	}
 	opts = append(opts, c.cfg.Kafka...)
 	opts = append(opts, kgo.WithHooks(c.prover))
-	return kgo.NewClient(append(opts, extra...)...)
+	return append(opts, extra...)
 }
 
 // maxVersions is all that kgo knows plus the staging keys, which kgo would
