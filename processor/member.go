@@ -88,7 +88,7 @@ func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err err
 		return errors.Join(err, p.Close())
 	}
 	m.use(c, p)
-	if err := p.InitTransactions(start); err != nil {
+	if err := m.ready(start); err != nil {
 		if start.Err() != nil && !sharetxn.IsFatal(err) { // stopped before it began
 			err = nil
 		}
@@ -97,6 +97,22 @@ func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err err
 	m.enter(working)
 	err = m.work(hard, soft)
 	return errors.Join(err, m.close(hard, err))
+}
+
+// startFor is how long brokers may be out of reach before a member that starts
+// gives up.
+const startFor = 30 * time.Second
+
+// ready makes the producer ready, in spite of what passes by itself.
+func (m *member) ready(start context.Context) error {
+	began := time.Now()
+	for attempt := 1; ; attempt++ {
+		err := m.producer.InitTransactions(start)
+		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > startFor || !pause(start, backoff(attempt)) {
+			return err
+		}
+		m.log.Warn("sharetxn: member not ready yet", "group", m.cfg.Group, "member", m.n, "err", err)
+	}
 }
 
 // work is the loop: it returns when a soft stop is through, at a hard one, or

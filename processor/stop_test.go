@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -248,5 +249,39 @@ func TestFenced(t *testing.T) {
 			t.Errorf("the others: %v", err)
 		}
 		w.want(t, n)
+	})
+}
+
+// Brokers that come late are waited for; those that never come end Run.
+func TestBrokersComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		w.feed(t, 3)
+		w.Inject(t, sharetxntest.Fault{Key: sharetxntest.InitProducerIDKey, Action: sharetxntest.BrokerRestarts(0)})
+		w.Inject(t, sharetxntest.Fault{Key: sharetxntest.FindCoordinatorKey, Nth: 2, Action: sharetxntest.LoseRequest()})
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{}))
+		w.want(t, 3)
+
+		cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers("nowhere:9092"), kgo.Dialer(func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("connection refused")
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		p, err := processor.New(cl, processor.Config{Group: "g", Topics: []string{"in"}, Handler: w.seen.handler(nil), DeadLetter: processor.DeadLetter{Discard: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("Run without brokers: %v", err)
+		}
+		if took := time.Since(began); took < 30*time.Second || took > 3*time.Minute {
+			t.Errorf("it gave up after %v", took)
+		}
+		if p.Status().Members[0].State != "failed" {
+			t.Errorf("status %+v", p.Status())
+		}
 	})
 }
