@@ -166,3 +166,32 @@ func TestHardStop(t *testing.T) {
 		t.Errorf("the record in hand was delivered %d times", n)
 	}
 }
+
+// A process that dies without a word, with work decided and not committed: all
+// is done once, after a restart.
+func TestKilled(t *testing.T) {
+	ctx := testkit.Deadline(t, 2*time.Minute)
+	k, g := start(t, 1, 5), newGate(t)
+	feed(t, k, "word", 10)
+	p := startPod(t, k, g, "shouters-0")
+	decided := g.next(ctx, t)
+	decided.answer(accept) // and waits for its neighbours
+	inHand := g.next(ctx, t)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(ctx, t); code != -1 {
+		t.Errorf("exit status %d: it was not killed", code)
+	}
+	p = startPod(t, k, g, "shouters-0")
+	g.open()
+	k.WaitDrained(t, "shouters")
+	p.terminate(ctx, t)
+	if code := p.exit(ctx, t); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	wantAll(t, k, map[string]int{"word": 10})
+	if n := g.delivered(inHand.value); n != 2 {
+		t.Errorf("the record in hand was delivered %d times", n)
+	}
+}
