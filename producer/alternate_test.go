@@ -360,6 +360,7 @@ func TestLeftOverIDsRefused(t *testing.T) {
 		key  int16
 		err  error
 	}{
+		{kerr.TransactionalIDAuthorizationFailed.Code, keyFindCoordinator, nil},
 		{kerr.TransactionalIDAuthorizationFailed.Code, 65, nil},
 		{kerr.TransactionalIDAuthorizationFailed.Code, keyInit, nil},
 		{kerr.InvalidRequest.Code, 65, kerr.InvalidRequest},
@@ -373,8 +374,13 @@ func TestLeftOverIDsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := &fault{key: c.key, node: -1, except: func(r broker.Request) bool {
-				m, ok := r.Message().(*kmsg.InitProducerIDRequest)
-				return ok && *m.TransactionalID == "tx"
+				switch m := r.Message().(type) {
+				case *kmsg.InitProducerIDRequest:
+					return *m.TransactionalID == "tx"
+				case *kmsg.FindCoordinatorRequest:
+					return slices.Contains(m.CoordinatorKeys, "tx")
+				}
+				return false
 			}, act: func(r broker.Request) broker.Action { return broker.Action{Answer: refusal(r, c.code)} }}
 			f.times.Store(1 << 30)
 			w.SetIntercept(f.intercept)
@@ -393,9 +399,18 @@ func TestLeftOverIDsRefused(t *testing.T) {
 	}
 }
 
-// refusal answers DescribeTransactions or InitProducerId with a code.
+// refusal answers FindCoordinator, DescribeTransactions or InitProducerId with a
+// code.
 func refusal(r broker.Request, code int16) kmsg.Response {
 	switch m := r.Message().(type) {
+	case *kmsg.FindCoordinatorRequest:
+		resp := m.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		for _, id := range m.CoordinatorKeys {
+			s := kmsg.NewFindCoordinatorResponseCoordinator()
+			s.Key, s.ErrorCode, s.NodeID = id, code, -1
+			resp.Coordinators = append(resp.Coordinators, s)
+		}
+		return resp
 	case *kmsg.DescribeTransactionsRequest:
 		resp := m.ResponseKind().(*kmsg.DescribeTransactionsResponse)
 		for _, id := range m.TransactionalIDs {
