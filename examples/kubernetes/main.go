@@ -6,8 +6,9 @@
 // The first SIGTERM or SIGINT is the soft stop: what is in hand is finished and
 // committed within -stop-timeout, the rest goes back to the group at once. The
 // second is the hard stop: handlers' contexts end, the open transaction aborts,
-// all goes back. The exit status is 0 after a soft stop, 3 after a hard one by
-// signal, 1 after an error, which the log names, and 2 for a wrong flag.
+// all goes back. The exit status is 0 after a soft stop, also after one that
+// -stop-timeout made hard, 3 after a second signal, 1 after an error, which the
+// log names, and 2 for a wrong flag.
 package main
 
 import (

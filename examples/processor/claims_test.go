@@ -135,6 +135,29 @@ func TestRecordsBound(t *testing.T) {
 	})
 }
 
+// While more than MaxRecords wait for the time of their release nothing new is
+// polled.
+func TestReleasesStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := sharetxntest.Start(t, sharetxntest.Topic("in", 1), sharetxntest.Topic("out", 1))
+		numbered(t, k, 40)
+		began := time.Now()
+		var first atomic.Int64 // when record 39 was first handled
+		k.RunUntilDrained(t, "g", service(t, k, processor.Config{MaxRecords: 10, Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			if string(in.Value) == "39" {
+				first.CompareAndSwap(0, int64(time.Since(began)))
+			} else if in.DeliveryCount == 1 {
+				return nil, processor.Release(5 * time.Minute)
+			}
+			return copyTo("out", in), nil
+		}}))
+		if at := time.Duration(first.Load()); at < 5*time.Minute || at > 20*time.Minute {
+			t.Errorf("the last record was first handled after %v", at)
+		}
+		k.AssertExactlyOnce(t, "g", "out")
+	})
+}
+
 // Concurrency calls at a time, and no more.
 func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
