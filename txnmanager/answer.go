@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/groupmeta"
 	"github.com/sharetxn/sharetxn/internal/wire"
 )
 
@@ -85,9 +86,9 @@ type partKey struct {
 
 func keyOf(tp acks.TopicIDPartition) partKey { return partKey{tp.TopicID, tp.Partition} }
 
-// freedSet is which partitions' records an abort may make available to anyone:
-// all that were sent to brokers of such a profile, but those that were refused
-// as a whole. It is complete before anyone reads it.
+// freedSet is which partitions' records may be anyone's after an abort: all that
+// were sent to brokers of a profile that frees them, but those that were refused
+// as a whole, and those that were found to be another's. It is complete before anyone reads it.
 type freedSet map[memberPart]struct{}
 
 type memberPart struct {
@@ -97,8 +98,14 @@ type memberPart struct {
 
 func (s freedSet) mark(r *stageRequest) {
 	for _, p := range r.parts {
-		s[memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)}] = struct{}{}
+		s.add(r.member, p.tp)
 	}
+}
+
+// add is for a partition whose records are proven not to be all the member's: who
+// took them for its own would run them again without end.
+func (s freedSet) add(m groupmeta.ShareGroupMetadata, tp acks.TopicIDPartition) {
+	s[memberPart{m.GroupID(), m.MemberID(), keyOf(tp)}] = struct{}{}
 }
 
 // unmark undoes mark.

@@ -106,6 +106,7 @@ func (t *Transaction) contradicted(c *stageRequest, resp *wire.Response) (again 
 		switch code := answers[keyOf(p.tp)]; {
 		case code == kerr.InvalidRecordState.Code:
 		case code == 0:
+			t.freed.add(c.member, p.tp)
 			e := m.failure(stageOp, sharetxn.ClassAbortable, fmt.Errorf("%w: offset %d lies below the group's start, so another member has settled it", sharetxn.ErrStale, p.batches[0].FirstOffset))
 			e.Group, e.Topic, e.Partition = c.member.GroupID(), topicName(p.tp), p.tp.Partition
 			return false, e

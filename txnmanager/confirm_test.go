@@ -48,7 +48,7 @@ func TestContradictions(t *testing.T) {
 // Only a refusal for every partition proves that all is staged.
 func TestContradicted(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
-	tx := &Transaction{m: &TransactionManager{id: "tx"}}
+	tx := &Transaction{m: &TransactionManager{id: "tx"}, freed: make(freedSet)}
 	c := &stageRequest{member: member(t, "g", "m", 1), contradicts: true, parts: []part{{tp(1, 0), accept(0, 0)}, {tp(1, 1), accept(5, 5)}}}
 	for _, x := range []struct {
 		name  string
@@ -71,7 +71,11 @@ func TestContradicted(t *testing.T) {
 		{"too many", response(0, 1, 0, 121, 1, 1, 121, 2, 0, 121), false, nil, sharetxn.ClassAbortable},
 		{"twice", response(0, 1, 0, 121, 1, 0, 121), false, nil, sharetxn.ClassAbortable},
 	} {
+		clear(tx.freed)
 		again, err := tx.contradicted(c, x.resp)
+		if kept := len(tx.freed) == 0; kept == errors.Is(x.is, sharetxn.ErrStale) {
+			t.Errorf("%s: freed %v", x.name, tx.freed)
+		}
 		if again != x.again || sharetxn.ClassOf(err) != x.class || x.is != nil && !errors.Is(err, x.is) {
 			t.Errorf("%s: again %v, %v", x.name, again, err)
 		}

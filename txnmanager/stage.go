@@ -187,6 +187,9 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 			case err != nil: // an answer that does not fit proves nothing
 				return nil, m.failure(stageOp, sharetxn.ClassAbortable, err)
 			case a.failed != nil:
+				if a.failed.code == kerr.InvalidRecordState.Code {
+					t.freed.add(r.member, a.failed.tp) // not all of them are ours
+				}
 				return nil, t.explained(ctx, r, m.partitionRefused(a.failed.code, r.member.GroupID(), a.failed.tp))
 			case a.again:
 				err = m.refused(rpcStage, a.code)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -206,8 +207,8 @@ func (p *Prover) Report(ctx context.Context, cl *kgo.Client) (Report, error) {
 	for i := range rep.Brokers {
 		r := &rep.Brokers[i]
 		if proven, _ := p.has(r.NodeID); !proven {
-			if err := p.handshake(ctx, cl, r.NodeID); err != nil {
-				if ctx.Err() != nil || errors.Is(err, ErrBehind) {
+			if err := p.proof(ctx, cl, r.NodeID); err != nil {
+				if ctx.Err() != nil || errors.Is(err, ErrBehind) || errors.Is(err, errNotAsked) {
 					return Report{}, err
 				}
 				if errors.Is(err, kerr.UnsupportedVersion) {
@@ -240,7 +241,7 @@ func (p *Prover) Prove(ctx context.Context, cl *kgo.Client, node int32) (wire.Pr
 	if row.Reason != "" {
 		return wire.None, fmt.Errorf("%w: broker %d: %s", ErrNotProven, node, row.Reason)
 	}
-	if err := p.handshake(ctx, cl, node); errors.Is(err, ErrBehind) {
+	if err := p.proof(ctx, cl, node); errors.Is(err, ErrBehind) || errors.Is(err, errNotAsked) {
 		return wire.None, err
 	} else if err != nil {
 		return wire.None, fmt.Errorf("%w: broker %d: handshake: %w", ErrNotProven, node, err)
@@ -306,6 +307,44 @@ func (p *Prover) advertised(ctx context.Context, cl *kgo.Client, node int32) (Ro
 		row.Reason = fmt.Sprintf("transaction.version %d, want 2", row.features.transaction)
 	}
 	return row, nil
+}
+
+// handshakes is how often a handshake that was cut is repeated: a broker that
+// goes down cuts it too, but not again and again.
+const handshakes = 3
+
+// errNotAsked: the broker cannot be reached, so nothing is known of it.
+var errNotAsked = errors.New("broker not reached")
+
+// proof is the handshake, repeated where the connection was cut while the broker
+// still advertises the profile.
+func (p *Prover) proof(ctx context.Context, cl *kgo.Client, node int32) error {
+	for attempt := 1; ; attempt++ {
+		err := p.handshake(ctx, cl, node)
+		if err == nil || attempt == handshakes || !cut(err) {
+			return err
+		}
+		pause := time.NewTimer(time.Duration(attempt) * 100 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+		row, askErr := p.advertised(ctx, cl, node)
+		if askErr != nil {
+			return fmt.Errorf("%w: %w, after %w", errNotAsked, askErr, err)
+		}
+		if row.Reason != "" {
+			return errors.New(row.Reason)
+		}
+	}
+}
+
+// cut tells of a connection that ended without an answer.
+func cut(err error) bool {
+	_, isNet := errors.AsType[net.Error](err)
+	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || kgo.IsRetryableBrokerErr(err)
 }
 
 // handshake sends the profile's request with no topics and no transactional
