@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/demo"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -33,27 +35,119 @@ func summary(t *testing.T, out io.Reader) (s demo.Summary) {
 	return s
 }
 
+// runDemoTo runs the demo to its end and waits for what it leaves.
+func runDemoTo(ctx context.Context, t *testing.T, stdin io.Reader, args ...string) (code int, out, progress *bytes.Buffer) {
+	t.Helper()
+	var left sync.WaitGroup
+	defer left.Wait()
+	out, progress = &bytes.Buffer{}, &bytes.Buffer{}
+	code = run(ctx, append([]string{"demo"}, args...), stdin, out, progress, &left)
+	return code, out, progress
+}
+
 // runJSON runs the demo to a good end.
 func runJSON(ctx context.Context, t *testing.T, stdin io.Reader, args ...string) demo.Summary {
 	t.Helper()
-	var out, progress bytes.Buffer
-	if code := run(ctx, append([]string{"demo", "--json"}, args...), stdin, &out, &progress); code != exitOK {
+	code, out, progress := runDemoTo(ctx, t, stdin, append([]string{"--json"}, args...)...)
+	if code != exitOK {
 		t.Fatalf("exit status %d\n%s\n%s", code, out.String(), progress.String())
 	}
-	return summary(t, &out)
+	return summary(t, out)
+}
+
+// bundled holds a summary against the figures of the bundled input.
+func bundled(t *testing.T, s demo.Summary, each int) {
+	t.Helper()
+	if s.Input != 1707 || s.Accepted != 1679 || s.Alerts != 85 || s.Rejected != 28 || s.Outputs != 1679+85+28+s.Duplicates {
+		t.Errorf("figures: %+v", s)
+	}
+	if s.Duplicates != s.Conceded || s.Missing != 0 || s.Unexpected != 0 || s.Staged != 0 || s.Lag != 0 || !s.Right || s.Wrong != nil {
+		t.Errorf("not right: %+v", s)
+	}
+	if s.Transactions < 150 || s.Pattern != "staged" {
+		t.Errorf("run: %+v", s)
+	}
+	fired(t, s, each)
+}
+
+// fired checks that each kind of fault fired as planned.
+func fired(t *testing.T, s demo.Summary, each int) {
+	t.Helper()
+	if len(s.Faults) != len(faults.Kinds()) {
+		t.Errorf("faults: %v", s.Faults)
+	}
+	for k, f := range s.Faults {
+		if f.Planned != each || f.Fired != each {
+			t.Errorf("fault %s: %+v, want %d of each", k, f, each)
+		}
+	}
 }
 
 func TestDemoBundled(t *testing.T) {
-	ctx := testkit.Deadline(t, 100*time.Second)
-	s := runJSON(ctx, t, nil, "--seed", "7")
-	if s.Input != 1707 || s.Accepted != 1679 || s.Alerts != 85 || s.Rejected != 28 || s.Outputs != 1679+85+28 {
-		t.Errorf("figures: %+v", s)
+	t.Run("off", func(t *testing.T) {
+		ctx := testkit.Deadline(t, 100*time.Second)
+		s := runJSON(ctx, t, nil, "--faults", "off")
+		bundled(t, s, 0)
+		if s.Duplicates != 0 || s.Aborts != 0 || s.Level != "off" {
+			t.Errorf("%+v", s)
+		}
+	})
+	t.Run("light", func(t *testing.T) {
+		ctx := testkit.Deadline(t, 100*time.Second)
+		s := runJSON(ctx, t, nil, "--seed", "7")
+		bundled(t, s, 1)
+		// The one that was killed and the zombie.
+		if s.Duplicates != 0 || s.Aborts < 2 || s.Seed != 7 || s.Profile != "draft95" || s.Level != "light" || s.CommitThenAck != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+	t.Run("heavy", func(t *testing.T) {
+		ctx := testkit.Deadline(t, 200*time.Second)
+		s := runJSON(ctx, t, nil, "--faults", "heavy")
+		bundled(t, s, 3)
+		if s.Duplicates != 0 || s.Aborts < 6 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// In profile KIP93 what is staged when its leader moves is delivered, and
+// published, once more: the text says so, and so does the audit.
+func TestDemoKIP93(t *testing.T) {
+	ctx := testkit.Deadline(t, 200*time.Second)
+	s := runJSON(ctx, t, nil, "--faults", "heavy", "--profile", "kip93")
+	bundled(t, s, 3)
+	if s.Profile != "kip93" || s.Conceded == 0 {
+		t.Fatalf("%+v", s)
 	}
-	if s.Duplicates != 0 || s.Missing != 0 || s.Unexpected != 0 || s.Staged != 0 || s.Lag != 0 || !s.Right || s.Wrong != nil {
-		t.Errorf("not right: %+v", s)
+	sum := 0
+	for window, n := range s.Windows {
+		sum += n
+		if !strings.Contains(window, "leader or broker was lost while it was staged") && !strings.Contains(window, "lock ended while it was staged") {
+			t.Errorf("%d duplicates conceded by %q", n, window)
+		}
 	}
-	if s.Transactions < 150 || s.Aborts < 5 || s.Seed != 7 || s.Profile != "draft95" {
-		t.Errorf("run: %+v", s)
+	if sum != s.Conceded {
+		t.Errorf("%d conceded, %v", s.Conceded, s.Windows)
+	}
+}
+
+// The same input and the same faults without staging double outputs.
+func TestDemoCompare(t *testing.T) {
+	for _, profile := range []string{"draft95", "kip93"} {
+		t.Run(profile, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 200*time.Second)
+			s := runJSON(ctx, t, nil, "--compare", "--profile", profile, "--seed", "3")
+			bundled(t, s, 1)
+			other := s.CommitThenAck
+			if other == nil {
+				t.Fatalf("%+v", s)
+			}
+			if other.Pattern != "commit-then-ack" || other.Input != 1707 || other.Right || other.Duplicates == 0 || other.Conceded != 0 || other.Missing != 0 || other.Lag != 0 {
+				t.Errorf("commit-then-ack: %+v", other)
+			}
+			fired(t, *other, 1)
+		})
 	}
 }
 
@@ -96,7 +190,7 @@ func TestDemoInputs(t *testing.T) {
 		"long lines":                   {args: []string{"-"}, stdin: long, input: 4, accepted: 1, alerts: 1, rejected: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := runJSON(ctx, t, strings.NewReader(c.stdin), c.args...)
+			s := runJSON(ctx, t, strings.NewReader(c.stdin), append([]string{"--faults", "off"}, c.args...)...)
 			if s.Input != c.input || s.Accepted != c.accepted || s.Alerts != c.alerts || s.Rejected != c.rejected || !s.Right {
 				t.Fatalf("%+v", s)
 			}
@@ -105,18 +199,23 @@ func TestDemoInputs(t *testing.T) {
 }
 
 func TestDemoText(t *testing.T) {
-	ctx := testkit.Deadline(t, 60*time.Second)
-	var out, progress bytes.Buffer
-	if code := run(ctx, []string{"demo", "--verbose", "-"}, strings.NewReader(event), &out, &progress); code != exitOK {
-		t.Fatalf("exit status %d\n%s\n%s", code, out.String(), progress.String())
+	ctx := testkit.Deadline(t, 100*time.Second)
+	code, out, progress := runDemoTo(ctx, t, strings.NewReader(strings.Repeat(event+"\n", 300)), "--compare", "--verbose", "--batch", "2", "-")
+	if code != exitOK {
+		t.Fatalf("exit status %d\n%s", code, out.String())
 	}
-	for _, want := range []string{"partition", "audit: right", "input 1: accepted 1, alerts 1, rejected 0; 1 transactions committed"} {
+	for _, want := range []string{
+		"partition", "audit: right", "input 300: accepted 300, alerts 300, rejected 0; ", "faults fired/planned: handler-error 1/1, ",
+		"same input, same faults   staged  commit-then-ack\n", "accepted                  300     300\n", "audit                     right   WRONG\n",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not on stdout: %q\n%s", want, out.String())
 		}
 	}
-	if !strings.Contains(progress.String(), "level=DEBUG") {
-		t.Errorf("--verbose logs nothing: %s", progress.String())
+	for _, want := range []string{"level=DEBUG", "fault killed 1 of 1: process p", "shortened: locks 2s, transaction timeout 1s", "300 of 300 records"} {
+		if !strings.Contains(progress.String(), want) {
+			t.Errorf("not told: %q", want)
+		}
 	}
 }
 
@@ -142,7 +241,7 @@ func TestDemoWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Deadline(t, 60*time.Second)
-			d := begin(ctx, t, "demo", "--json", "-")
+			d := begin(ctx, t, "demo", "--json", "--faults", "off", "-")
 			cl, err := kgo.NewClient(append(c.opts, kgo.SeedBrokers(d.brokers(t)...))...)
 			if err != nil {
 				t.Fatal(err)
@@ -196,8 +295,7 @@ func TestDemoInterrupted(t *testing.T) {
 // What cannot be read is told, and is not a run.
 func TestDemoUnreadable(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
-	var out, errs bytes.Buffer
-	if code := run(ctx, []string{"demo", t.TempDir()}, nil, &out, &errs); code != exitWrong || out.Len() > 0 || !strings.Contains(errs.String(), "input: ") {
+	if code, out, errs := runDemoTo(ctx, t, nil, t.TempDir()); code != exitWrong || out.Len() > 0 || !strings.Contains(errs.String(), "input: ") {
 		t.Errorf("exit status %d, stdout %q, stderr %q", code, out.String(), errs.String())
 	}
 }

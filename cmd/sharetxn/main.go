@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 )
 
@@ -26,22 +27,24 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	var left sync.WaitGroup      // a program that ends takes it along
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, &left))
 }
 
 // errUsage says that the command line cannot be read; what is wrong was
 // printed.
 var errUsage = errors.New("usage")
 
-// run carries out a command line and gives its exit status.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// run carries out a command line and gives its exit status; left counts what it
+// may leave running.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, left *sync.WaitGroup) int {
 	if len(args) == 0 {
 		args = []string{"help"}
 	}
 	var err error
 	switch args[0] {
 	case "demo":
-		err = runDemo(ctx, args[1:], stdin, stdout, stderr)
+		err = runDemo(ctx, args[1:], stdin, stdout, stderr, left)
 	case "broker":
 		err = runBroker(ctx, args[1:], stdout, stderr)
 	case "help", "-h", "-help", "--help":

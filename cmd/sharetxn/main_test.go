@@ -41,7 +41,7 @@ func begin(ctx context.Context, t *testing.T, args ...string) *command {
 		}
 	})
 	wg.Go(func() {
-		code := run(ctx, args, in, io.MultiWriter(c.stdout, tell), tell)
+		code := run(ctx, args, in, io.MultiWriter(c.stdout, tell), tell, &wg)
 		_ = tell.Close()
 		_ = in.Close()
 		c.code <- code
@@ -90,6 +90,9 @@ func TestUsage(t *testing.T) {
 		"demo: seed":            {[]string{"demo", "--seed", "x"}, "seed"},
 		"demo: no such file":    {[]string{"demo", "testdata/none"}, "testdata/none"},
 		"demo: two files":       {[]string{"demo", "a", "b"}, "one FILE"},
+		"demo: faults":          {[]string{"demo", "--faults", "some"}, "want one of light, heavy, off"},
+		"demo: profile":         {[]string{"demo", "--profile", "auto"}, `"auto": want draft95 or kip93`},
+		"demo: nothing to show": {[]string{"demo", "--compare", "--faults", "off"}, "--compare with --faults=off"},
 		"broker: no port":       {[]string{"broker", "--listen", "nowhere"}, "--listen: address nowhere: missing port"},
 		"broker: high port":     {[]string{"broker", "--listen", "127.0.0.1:99999"}, `--listen: port "99999"`},
 		"broker: past the end":  {[]string{"broker", "--listen", "127.0.0.1:65535", "--brokers", "2"}, "no 2 ports from 65535 on"},
@@ -102,7 +105,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			if code := run(ctx, c.args, nil, &out, &errs); code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), c.says) {
+			if code := run(ctx, c.args, nil, &out, &errs, new(sync.WaitGroup)); code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), c.says) {
 				t.Errorf("exit status %d, stdout %q, stderr %q", code, out.String(), errs.String())
 			}
 		})
@@ -113,7 +116,7 @@ func TestHelp(t *testing.T) {
 	ctx := testkit.Deadline(t, 20*time.Second)
 	for _, args := range [][]string{nil, {"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"broker", "--help"}} {
 		var out bytes.Buffer
-		if code := run(ctx, args, nil, &out, &out); code != exitOK || !strings.Contains(out.String(), "sharetxn ") {
+		if code := run(ctx, args, nil, &out, &out, new(sync.WaitGroup)); code != exitOK || !strings.Contains(out.String(), "sharetxn ") {
 			t.Errorf("%q: exit status %d, %q", args, code, out.String())
 		}
 	}

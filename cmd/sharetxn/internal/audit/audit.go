@@ -2,7 +2,7 @@
 // hold: it reads every topic read_committed with plain kgo, recomputes the
 // expected outputs from the input, and asks the brokers for lag, members,
 // transactions and last stable offsets. It imports nothing of producer,
-// shareconsumer or txnmanager; a test holds that.
+// shareconsumer, txnmanager or processor; a test holds that.
 package audit
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // ReasonHeader is where a dead letter says why it was rejected.
-const ReasonHeader = "reason"
+const ReasonHeader = "sharetxn.reason"
 
 // Topics of a run.
 type Topics struct{ Source, Enriched, Alerts, Dead string }
@@ -25,9 +25,9 @@ type Config struct {
 	Seeds   []string
 	Group   string
 	Topics  Topics
-	Input   [][]byte     // what was fed, a record each
-	Commits int64        // transactions that the members report as committed
-	Staged  func() int64 // acknowledgements that the brokers hold staged; no request of Kafka's tells
+	Input   [][]byte // what was fed, a record each
+	Commits int64    // transactions that the members report as committed
+	Inside  func(context.Context) (Inside, error)
 }
 
 // Run asks the brokers and judges. An error means that they could not be asked.

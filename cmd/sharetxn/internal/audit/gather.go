@@ -58,8 +58,8 @@ func gather(ctx context.Context, cfg Config, cl *kgo.Client) (Facts, error) {
 			f.Open++
 		}
 	}
-	if cfg.Staged != nil {
-		f.Staged = cfg.Staged()
+	if f.Inside, err = cfg.Inside(ctx); err != nil {
+		return f, fmt.Errorf("history: %w", err)
 	}
 	return f, nil
 }
@@ -127,7 +127,7 @@ func poll(ctx context.Context, cl *kgo.Client) (kgo.Fetches, error) {
 }
 
 func record(r *kgo.Record) Record {
-	out := Record{Partition: r.Partition, Key: string(r.Key), Value: string(r.Value)}
+	out := Record{Source: Source{r.Partition, r.Offset}, Key: string(r.Key), Value: string(r.Value)}
 	for _, h := range r.Headers {
 		if h.Key == ReasonHeader {
 			out.Reason = string(h.Value)

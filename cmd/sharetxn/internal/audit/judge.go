@@ -11,25 +11,25 @@ import (
 // identity is what makes two records the same.
 type identity struct{ key, value, reason string }
 
-// want is what must be visible on a topic: each record as often as source
-// partitions stand beside it.
-type want map[identity][]int32
+// want is what must be visible on a topic: each record as often as sources stand
+// beside it.
+type want map[identity][]Source
 
-// nowhere is the source partition of an input that is not on the source topic.
-const nowhere = -1
+// nowhere is the source of an input that is not on the source topic.
+var nowhere = Source{-1, -1}
 
 // Judge is pure: it holds facts against what the input must become.
 func Judge(cfg Config, f Facts) *Report {
-	r := &Report{Input: len(cfg.Input), Staged: f.Staged, Open: f.Open, Commits: f.Commits, Aborts: f.Aborts, rows: make(map[int32]*Row)}
+	r := &Report{Input: len(cfg.Input), Staged: f.Staged, Open: f.Open, Commits: f.Commits, Aborts: f.Aborts, Windows: make(map[string]int), rows: make(map[int32]*Row)}
 	r.progress(f)
 	fed, expected := expect(cfg, f.Records[cfg.Topics.Source])
-	r.compare(cfg.Topics.Source, fed, f.Records[cfg.Topics.Source], func(row *Row) *int { return &row.Inputs })
+	r.compare(cfg.Topics.Source, fed, f.Records[cfg.Topics.Source], nil, func(row *Row) *int { return &row.Inputs })
 	for topic, count := range map[string]func(*Row) *int{
 		cfg.Topics.Enriched: func(row *Row) *int { return &row.Accepted },
 		cfg.Topics.Alerts:   func(row *Row) *int { return &row.Alerts },
 		cfg.Topics.Dead:     func(row *Row) *int { return &row.Rejected },
 	} {
-		r.compare(topic, expected[topic], f.Records[topic], count)
+		r.compare(topic, expected[topic], f.Records[topic], f.Conceded, count)
 		r.Outputs += len(f.Records[topic])
 	}
 	r.total()
@@ -47,6 +47,9 @@ func Judge(cfg Config, f Facts) *Report {
 	}
 	if int64(f.Commits) != cfg.Commits {
 		r.wrong("the members report %d commits, the logs hold markers of %d", cfg.Commits, f.Commits)
+	}
+	for _, w := range f.Wrong {
+		r.wrong("the brokers' history: %s", w)
 	}
 	slices.Sort(r.Wrong)
 	return r
@@ -72,27 +75,27 @@ func (r *Report) progress(f Facts) {
 // expect gives what must be on the source topic and, recomputed from the
 // input, on each output topic.
 func expect(cfg Config, source []Record) (fed want, outputs map[string]want) {
-	homes := make(map[string][]int32)
+	homes := make(map[string][]Source)
 	for _, rec := range source {
-		homes[rec.Value] = append(homes[rec.Value], rec.Partition)
+		homes[rec.Value] = append(homes[rec.Value], rec.Source)
 	}
 	fed, outputs = make(want), make(map[string]want)
 	for _, topic := range cfg.Topics.outputs() {
 		outputs[topic] = make(want)
 	}
 	for _, line := range cfg.Input {
-		home := int32(nowhere)
+		home := nowhere
 		if at := homes[string(line)]; len(at) > 0 {
 			home, homes[string(line)] = at[0], at[1:]
 		}
 		add := func(to want, id identity) { to[id] = append(to[id], home) }
 		add(fed, identity{value: string(line)})
 		res := quake.Transform(line)
-		key := string(res.Key)
-		if res.Rejected() {
-			add(outputs[cfg.Topics.Dead], identity{key: key, value: string(line), reason: res.Reason})
+		if res.Rejected() { // a copy of the input, which has no key
+			add(outputs[cfg.Topics.Dead], identity{value: string(line), reason: res.Reason})
 			continue
 		}
+		key := string(res.Key)
 		add(outputs[cfg.Topics.Enriched], identity{key: key, value: string(res.Enriched)})
 		if res.Alert != nil {
 			add(outputs[cfg.Topics.Alerts], identity{key: key, value: string(res.Alert)})
@@ -102,8 +105,10 @@ func expect(cfg Config, source []Record) (fed want, outputs map[string]want) {
 }
 
 // compare holds what is visible on a topic against what must be, as multisets,
-// and counts what is right in the rows of its source partitions.
-func (r *Report) compare(topic string, want want, visible []Record, count func(*Row) *int) {
+// and counts what is right in the rows of its source partitions. A duplicate of
+// a conceded record is counted and is not wrong; that there are no more of it
+// than concessions the brokers' history knows.
+func (r *Report) compare(topic string, want want, visible []Record, conceded map[Source]string, count func(*Row) *int) {
 	got := make(map[identity]int)
 	for _, rec := range visible {
 		got[identity{rec.Key, rec.Value, rec.Reason}]++
@@ -111,17 +116,26 @@ func (r *Report) compare(topic string, want want, visible []Record, count func(*
 	var missing, duplicates, unexpected int
 	for id, homes := range want {
 		there := min(got[id], len(homes))
-		for _, p := range homes[:there] {
-			*count(r.row(p))++
+		for _, home := range homes[:there] {
+			*count(r.row(home.Partition))++
 		}
-		for _, p := range homes[there:] {
-			r.row(p).Missing++
+		for _, home := range homes[there:] {
+			r.row(home.Partition).Missing++
 			missing++
 		}
-		if extra := got[id] - there; extra > 0 {
-			r.row(homes[0]).Duplicates += extra
+		extra := got[id] - there
+		if extra == 0 {
+			continue
+		}
+		home := homes[0]
+		if i := slices.IndexFunc(homes, func(s Source) bool { return conceded[s] != "" }); i >= 0 {
+			home = homes[i]
+			r.Windows[conceded[home]] += extra
+			r.row(home.Partition).Conceded += extra
+		} else {
 			duplicates += extra
 		}
+		r.row(home.Partition).Duplicates += extra
 	}
 	for id, n := range got {
 		if len(want[id]) == 0 {
@@ -153,6 +167,7 @@ func (r *Report) total() {
 		r.Alerts += row.Alerts
 		r.Missing += row.Missing
 		r.Duplicates += row.Duplicates
+		r.Conceded += row.Conceded
 		r.Lag += row.Lag
 	}
 }

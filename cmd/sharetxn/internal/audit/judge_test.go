@@ -25,10 +25,10 @@ func right() (Config, Facts) {
 	enriched, alert := Record{Key: "b", Value: string(l.Enriched)}, Record{Key: "b", Value: string(l.Alert)}
 	return cfg, Facts{
 		Records: map[string][]Record{
-			"in":     {{Partition: 0, Value: small}, {Partition: 1, Value: large}, {Partition: 0, Value: blast}, {Partition: 2, Value: large}},
-			"out":    {{Partition: 1, Key: "a", Value: string(s.Enriched)}, enriched, enriched},
+			"in":     {{Source: Source{0, 0}, Value: small}, {Source: Source{1, 0}, Value: large}, {Source: Source{0, 1}, Value: blast}, {Source: Source{2, 0}, Value: large}},
+			"out":    {{Key: "a", Value: string(s.Enriched)}, enriched, enriched},
 			"alerts": {alert, alert},
-			"dead":   {{Key: "c", Value: blast, Reason: `type "quarry blast"`}},
+			"dead":   {{Value: blast, Reason: `type "quarry blast"`}},
 		},
 		Progress: map[int32]Progress{0: {2, 2, 0}, 1: {1, 1, 0}, 2: {1, 1, 0}, 3: {-1, 0, -1}},
 		Commits:  2, Aborts: 1,
@@ -97,6 +97,21 @@ func TestWrong(t *testing.T) {
 		"never read":           {func(_ *Config, f *Facts) { f.Progress[0] = Progress{-1, 2, -1} }, []string{"source partition 0: the group never read its 2 records"}},
 		"a member stays":       {func(_ *Config, f *Facts) { f.Members = 1 }, []string{"1 members are still in the group"}},
 		"staged left":          {func(_ *Config, f *Facts) { f.Staged = 3 }, []string{"3 acknowledgements are still staged"}},
+		"by the history":       {func(_ *Config, f *Facts) { f.Wrong = []string{"lost: in-0 offset 1"} }, []string{"the brokers' history: lost: in-0 offset 1"}},
+		"conceded elsewhere": {
+			func(_ *Config, f *Facts) {
+				f.Records["out"] = append(f.Records["out"], f.Records["out"][0]) // of in-0 offset 0
+				f.Conceded = map[Source]string{{0, 1}: "its leader moved"}
+			},
+			[]string{"topic out: 1 duplicate"},
+		},
+		"conceded, and missing": {
+			func(_ *Config, f *Facts) {
+				f.Records["out"] = f.Records["out"][1:]
+				f.Conceded = map[Source]string{{0, 0}: "its leader moved"}
+			},
+			[]string{"topic out: 1 missing"},
+		},
 		"hanging transaction":  {func(_ *Config, f *Facts) { f.Unstable = []string{"out-0"} }, []string{"partition out-0: the last stable offset is below the high watermark: a transaction hangs"}},
 		"open transaction":     {func(_ *Config, f *Facts) { f.Open = 1 }, []string{"1 transactions are still open"}},
 		"commit without proof": {func(c *Config, _ *Facts) { c.Commits++ }, []string{"the members report 3 commits, the logs hold markers of 2"}},
@@ -142,5 +157,26 @@ func TestRows(t *testing.T) {
 	}
 	if r.Missing != 2 || r.Duplicates != 1 || r.Lag != 1 || r.Rejected != 0 || r.Accepted != 3 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A duplicate of a conceded record is counted, named and not wrong; which of
+// several equal inputs it is of plays no part.
+func TestConceded(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	cfg, f := right()
+	f.Records["alerts"] = append(f.Records["alerts"], f.Records["alerts"][0])
+	f.Records["out"] = append(f.Records["out"], f.Records["out"][1])
+	f.Conceded = map[Source]string{{2, 0}: "its leader moved", {0, 0}: "its lock ended"}
+	r := Judge(cfg, f)
+	if !r.OK() || r.Duplicates != 2 || r.Conceded != 2 || r.Accepted != 3 || r.Alerts != 2 || r.Outputs != 8 || r.Rows[2].Conceded != 2 {
+		t.Fatalf("%+v", r)
+	}
+	if len(r.Windows) != 1 || r.Windows["its leader moved"] != 2 {
+		t.Errorf("windows %v", r.Windows)
+	}
+	var text strings.Builder
+	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "only where the profile's text concedes it") || !strings.Contains(text.String(), "2 duplicates conceded: its leader moved") {
+		t.Errorf("%v %s", err, text.String())
 	}
 }

@@ -36,11 +36,11 @@ func newHistory(t *testing.T) *history {
 	for _, line := range []string{small, large, blast, small, "no JSON"} {
 		h.cfg.Input = append(h.cfg.Input, []byte(line))
 	}
-	h.cfg.Staged = func() (n int64) {
+	h.cfg.Inside = func(context.Context) (in Inside, err error) {
 		for _, p := range c.PartitionStates("g") {
-			n += p.Pending
+			in.Staged += p.Pending
 		}
-		return n
+		return in, nil
 	}
 	return h
 }
@@ -106,7 +106,7 @@ func (h *history) outputs() (rs []*kgo.Record) {
 	for _, line := range h.cfg.Input {
 		r := quake.Transform(line)
 		if r.Rejected() {
-			rs = append(rs, &kgo.Record{Topic: "dead", Key: r.Key, Value: line, Headers: []kgo.RecordHeader{{Key: ReasonHeader, Value: []byte(r.Reason)}}})
+			rs = append(rs, &kgo.Record{Topic: "dead", Value: line, Headers: []kgo.RecordHeader{{Key: ReasonHeader, Value: []byte(r.Reason)}}})
 			continue
 		}
 		rs = append(rs, &kgo.Record{Topic: "out", Key: r.Key, Value: r.Enriched})

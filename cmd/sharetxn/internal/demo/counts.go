@@ -9,7 +9,7 @@ import (
 
 // counts is a hook of the library that counts how transactions ended, also
 // those whose outcome was unknown for a while.
-type counts struct{ committed, aborted, records atomic.Int64 }
+type counts struct{ committed, aborted atomic.Int64 }
 
 var _ sharetxn.HookTxn = (*counts)(nil)
 
@@ -21,7 +21,6 @@ func (c *counts) OnTxnEnd(_ context.Context, e sharetxn.TxnEnd) {
 	switch e.Outcome {
 	case sharetxn.Committed:
 		c.committed.Add(1)
-		c.records.Add(int64(e.Records))
 	case sharetxn.Aborted:
 		c.aborted.Add(1)
 	case sharetxn.Unknown: // it is told again when it is known

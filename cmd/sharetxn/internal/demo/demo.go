@@ -1,6 +1,7 @@
 // Package demo is sharetxn's main job end to end: real records through a share
-// group, a transform and transactions on an embedded cluster, with aborts on
-// purpose, and an audit of what came of it.
+// group, a transform and transactions on an embedded cluster, with faults on
+// purpose, and an audit of what came of it; on demand beside it the same without
+// sharetxn's guarantee.
 package demo
 
 import (
@@ -9,29 +10,35 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
-	"github.com/sharetxn/sharetxn/internal/broker"
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
 )
 
 // Config of a run.
 type Config struct {
 	Input   io.Reader // NDJSON; blank lines are passed over
+	Bundled bool      // Input is long enough for all faults: one that does not fire is an error
 	Seed    uint64
 	Members int
-	Batch   int  // records a transaction at the most
+	Batch   int // records a transaction at the most
+	Faults  faults.Level
+	Profile sharetxn.Profile
+	Compare bool // run it once more with commit-then-ack in place of staging
 	JSON    bool // a Summary instead of a table
 	Verbose bool // logs of library and brokers on Stderr
 	Stdout  io.Writer
 	Stderr  io.Writer // progress
+	// Dead counts what is left of killed processes when Run returns. It reaches
+	// nobody and ends by itself; a program need not wait for it.
+	Dead *sync.WaitGroup
 }
 
-// ErrWrong says that the audit found something wrong; what, was printed.
-var ErrWrong = errors.New("the audit found the result wrong")
+// ErrWrong says that something is wrong with the result; what, was printed.
+var ErrWrong = errors.New("the result is wrong")
 
 var topics = audit.Topics{Source: "quakes", Enriched: "quakes.enriched", Alerts: "quakes.alerts", Dead: "quakes.dead"}
 
@@ -40,99 +47,51 @@ const (
 	partitions = 3
 	brokers    = 3
 
-	// Shortened for the demo; defaults are 30 s, 15 s and 2 s.
-	lock       = 10 * time.Second
-	txnTimeout = 6 * time.Second
-	lockMargin = 500 * time.Millisecond
+	// Shortened for the demo; defaults are 30 s, 15 s, 2 s, 5 s and 45 s. A paused
+	// member must lose its locks before its membership, so that its session is
+	// the longest.
+	lock       = 2 * time.Second
+	txnTimeout = time.Second
+	lockMargin = 300 * time.Millisecond
+	heartbeat  = 250 * time.Millisecond
+	session    = 3 * time.Second
 
-	// abortEvery: one batch in so many, drawn at random, fails, and so late
-	// that its outputs, which kgo sends after 10 ms, have reached the brokers.
-	abortEvery = 20
-	abortAfter = 40 * time.Millisecond
+	// deliveryLimit is the highest that Kafka allows: the faults cost deliveries.
+	deliveryLimit = 10
 
-	// auditLimit bounds the audit, stallLimit the time without progress before
-	// it: a fault shows instead of hanging.
-	auditLimit = 5 * time.Minute
-	stallLimit = 30 * time.Second
+	// stopTimeout is a member's at the end, auditLimit bounds the audit, stallLimit
+	// the time without progress before it: a fault shows instead of hanging.
+	stopTimeout = 5 * time.Second
+	auditLimit  = 5 * time.Minute
+	stallLimit  = 30 * time.Second
 )
 
 // Run runs the demo until the input has ended and is worked off, and audits it.
-// ErrWrong: the audit failed; other errors: it could not be run, or ctx ended.
+// ErrWrong: the result is wrong, or shows nothing; other errors: it could not be
+// run, or ctx ended.
 func Run(ctx context.Context, cfg Config) error {
-	logger := slog.New(slog.DiscardHandler)
 	cfg.Stderr = &lines{w: cfg.Stderr}
+	if cfg.Dead == nil {
+		cfg.Dead = &sync.WaitGroup{}
+		defer cfg.Dead.Wait()
+	}
+	logger := slog.New(slog.DiscardHandler)
 	if cfg.Verbose {
 		logger = slog.New(slog.NewTextHandler(cfg.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	b, err := start(logger)
+	read := func() ([][]byte, error) { return readLines(ctx, cfg.Input) }
+	ours, err := run(ctx, cfg, staged, logger, read)
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	count := &counts{}
-	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...), kgo.ClientID("demo")), sharetxn.Logger(logger), sharetxn.WithHooks(count))
-	if err != nil {
-		return err
+	results := []*result{ours}
+	if cfg.Compare {
+		again := func() ([][]byte, error) { return ours.input, nil }
+		theirs, err := run(ctx, cfg, commitThenAck, logger, again)
+		if err != nil {
+			return fmt.Errorf("%v: %w", commitThenAck, err)
+		}
+		results = append(results, theirs)
 	}
-	defer cl.Close()
-	caps, err := cl.Capabilities(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(cfg.Stderr, "embedded cluster: brokers %s, profile %s\n", strings.Join(b.Seeds(), ","), caps.Staging)
-	fmt.Fprintf(cfg.Stderr, "%d members, %d records a transaction, seed %d; shortened: locks %v, transaction timeout %v\n", cfg.Members, cfg.Batch, cfg.Seed, lock, txnTimeout)
-
-	input, err := readLines(ctx, cfg.Input)
-	if err != nil {
-		return err
-	}
-	if err := feed(ctx, cl, input); err != nil {
-		return err
-	}
-	started := time.Now()
-	p := &pipeline{cfg: cfg, cl: cl, count: count, input: len(input), stall: stallLimit, dice: newDice(cfg.Seed), log: logger}
-	err = p.run(ctx)
-	took := time.Since(started)
-	fmt.Fprintln(cfg.Stderr, p.progress(took))
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, auditLimit)
-	defer cancel()
-	rep, err := audit.Run(ctx, audit.Config{
-		Seeds: b.Seeds(), Group: group, Topics: topics, Input: input, Commits: count.committed.Load(),
-		Staged: func() (n int64) {
-			for _, s := range b.PartitionStates(group) {
-				n += s.Pending
-			}
-			return n
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	if cfg.JSON {
-		err = writeJSON(cfg, rep, count, caps.Staging.String(), took)
-	} else {
-		err = writeText(cfg, rep, count, took)
-	}
-	if err != nil {
-		return err
-	}
-	if !rep.OK() {
-		return ErrWrong
-	}
-	return nil
-}
-
-func start(logger *slog.Logger) (*broker.Cluster, error) {
-	return broker.Start(broker.Config{
-		Brokers: brokers, HeartbeatInterval: 500 * time.Millisecond, Logger: logger,
-		Topics: map[string]int32{topics.Source: partitions, topics.Enriched: partitions, topics.Alerts: partitions, topics.Dead: partitions},
-		GroupConfigs: map[string]map[string]string{group: {
-			"share.auto.offset.reset":       "earliest",
-			"share.isolation.level":         "read_committed",
-			"share.record.lock.duration.ms": fmt.Sprint(lock.Milliseconds()),
-		}},
-	})
+	return report(cfg, results)
 }

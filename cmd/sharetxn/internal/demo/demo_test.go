@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
-	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/quake"
-	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -74,37 +75,6 @@ func TestReadLinesStops(t *testing.T) {
 	}
 }
 
-// In every twenty turns exactly one is unlucky; the seed says which.
-func TestDice(t *testing.T) {
-	testkit.Deadline(t, 20*time.Second)
-	draw := func(seed uint64) (at []int) {
-		d := newDice(seed)
-		for i := range 50 * abortEvery {
-			if d.unlucky() {
-				at = append(at, i)
-			}
-		}
-		return at
-	}
-	one := draw(1)
-	if len(one) != 50 {
-		t.Fatalf("%d of 1000 turns are unlucky", len(one))
-	}
-	places := make(map[int]bool)
-	for i, at := range one {
-		if at/abortEvery != i {
-			t.Fatalf("twenty number %d has none, or two: %v", i, one)
-		}
-		places[at%abortEvery] = true
-	}
-	if len(places) < 10 {
-		t.Errorf("not at random: %v", one)
-	}
-	if !slices.Equal(one, draw(1)) || slices.Equal(one, draw(2)) {
-		t.Error("not by seed")
-	}
-}
-
 func TestFed(t *testing.T) {
 	testkit.Deadline(t, 20*time.Second)
 	for input, want := range map[int][]int64{0: {0, 0, 0}, 1: {1, 0, 0}, 2: {1, 1, 0}, 3: {1, 1, 1}, 1707: {569, 569, 569}, 1708: {570, 569, 569}} {
@@ -114,71 +84,156 @@ func TestFed(t *testing.T) {
 	}
 }
 
-func TestOutputs(t *testing.T) {
+// Each record has one number, that of its line.
+func TestNumber(t *testing.T) {
 	testkit.Deadline(t, 20*time.Second)
+	next := make([]int64, partitions) // as feed deals them out
+	for i := range 20 {
+		p := int32(i % partitions)
+		if got := number(p, next[p]); got != i {
+			t.Errorf("partition %d offset %d has number %d, want %d", p, next[p], got, i)
+		}
+		next[p]++
+	}
+}
+
+const (
+	small = `{"id":"a","properties":{"mag":1,"type":"earthquake"}}`
+	large = `{"id":"a","properties":{"mag":7,"type":"earthquake"}}`
+)
+
+func TestHandler(t *testing.T) {
+	ctx := testkit.Deadline(t, 20*time.Second)
+	h := newHandler(faults.Plan{}, nil)
 	for name, c := range map[string]struct {
 		line   string
 		topics []string
+		reason string
 	}{
-		"small":    {`{"id":"a","properties":{"mag":1,"type":"earthquake"}}`, []string{"quakes.enriched"}},
-		"large":    {`{"id":"a","properties":{"mag":7,"type":"earthquake"}}`, []string{"quakes.enriched", "quakes.alerts"}},
-		"rejected": {`{"id":"a"}`, []string{"quakes.dead"}},
+		"small":    {line: small, topics: []string{"quakes.enriched"}},
+		"large":    {line: large, topics: []string{"quakes.enriched", "quakes.alerts"}},
+		"rejected": {line: `{"id":"a"}`, reason: `type ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			out, err := h.handle(ctx, &processor.Record{Value: []byte(c.line)})
 			var got []string
-			for _, r := range outputs([]byte(c.line), quake.Transform([]byte(c.line))) {
+			for _, r := range out {
 				got = append(got, r.Topic)
 				if string(r.Key) != "a" {
 					t.Errorf("key %q", r.Key)
-				}
-				if r.Topic == topics.Dead && (string(r.Value) != c.line || len(r.Headers) != 1 || r.Headers[0].Key != "reason" || string(r.Headers[0].Value) != `type ""`) {
-					t.Errorf("dead letter %s, %v", r.Value, r.Headers)
 				}
 			}
 			if !slices.Equal(got, c.topics) {
 				t.Errorf("to %v, want %v", got, c.topics)
 			}
+			if reject, ok := errors.AsType[*processor.RejectError](err); ok != (c.reason != "") || ok && reject.Reason.Error() != c.reason {
+				t.Errorf("error %v, want the reason %q", err, c.reason)
+			}
 		})
 	}
 }
 
-// stopped is a fed cluster whose members do nothing.
-func stopped(ctx context.Context, t *testing.T, lines ...string) (*broker.Cluster, *sharetxn.Cluster) {
+// On the records that are planned the handler fails, once, as planned; its other
+// records it handles.
+func TestHandlerFails(t *testing.T) {
+	ctx := testkit.Deadline(t, 20*time.Second)
+	var told []string
+	h := newHandler(faults.Plan{Handler: map[int]faults.Kind{4: faults.HandlerError, 5: faults.HandlerPanic}}, func(k faults.Kind, in *processor.Record) {
+		told = append(told, fmt.Sprintf("%v %d@%d", k, in.Partition, in.Offset))
+	})
+	for _, want := range []string{"the handler fails, on purpose", ""} {
+		for i := range 7 {
+			in := &processor.Record{Partition: int32(i % partitions), Offset: int64(i / partitions), Value: []byte(small)}
+			_, err := h.guarded(ctx, in)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			switch {
+			case i == 4 && got == want, i == 5 && want != "" && got == "the handler panicked: "+want, i == 5 && got == want, i != 4 && i != 5 && got == "":
+			default:
+				t.Errorf("record %d: %q", i, got)
+			}
+		}
+	}
+	if want := []string{"handler-error 1@1", "handler-panic 2@1"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
+
+// The audit's name for the header of reasons is the Processor's.
+func TestReasonHeader(t *testing.T) {
+	testkit.Deadline(t, 20*time.Second)
+	if audit.ReasonHeader != processor.HeaderReason {
+		t.Errorf("%q and %q", audit.ReasonHeader, processor.HeaderReason)
+	}
+}
+
+// While faults are to come an input is fed little by little, but never nothing
+// at once, and so that it lasts.
+func TestPiece(t *testing.T) {
+	testkit.Deadline(t, 20*time.Second)
+	for _, c := range []struct{ batch, members, input, strikes, want int }{
+		{10, 3, 1707, 6, 30}, {10, 3, 1707, 18, 23}, {500, 3, 1707, 18, 23}, {10, 3, 5, 18, 1}, {10, 3, 0, 6, 1}, {10, 3, 100, 0, 25},
+	} {
+		if got := piece(Config{Batch: c.batch, Members: c.members}, c.input, c.strikes); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	testkit.Deadline(t, 20*time.Second)
+	for what, want := range map[string]string{
+		"acknowledged by transaction a (1/2), b (not conceded) (conceded: its leader was lost)": "its leader was lost",
+		"no such words": "no such words",
+	} {
+		if got := window(what); got != want {
+			t.Errorf("%q: %q", what, got)
+		}
+	}
+}
+
+// still is a cluster without members, and lines to feed it.
+func still(t *testing.T, lines ...string) *watch {
 	t.Helper()
-	logger := slog.New(slog.DiscardHandler)
-	b, err := start(logger)
+	b, err := start(sharetxn.ProfileDraft95, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...)), sharetxn.Logger(logger))
+	k, err := kgo.NewClient(kgo.SeedBrokers(b.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableClientMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(cl.Close)
-	var input [][]byte
+	t.Cleanup(k.Close)
+	w := &watch{
+		cfg: Config{Stderr: io.Discard}, stall: 200 * time.Millisecond, count: &counts{}, client: k, admin: kadm.NewClient(k),
+		director: newDirector(b, staged, faults.Plan{}, nil, nil),
+	}
 	for _, l := range lines {
-		input = append(input, []byte(l))
+		w.lines = append(w.lines, []byte(l))
 	}
-	if err := feed(ctx, cl, input); err != nil {
-		t.Fatal(err)
-	}
-	return b, cl
+	return w
 }
 
 // The lag counts what was fed and is not done, before anybody joined, while
 // some is done, and at the end.
 func TestLag(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
-	lines := []string{"a", "b", "c", "d"}
-	b, _ := stopped(ctx, t, lines...)
-	k, err := kgo.NewClient(kgo.SeedBrokers(b.Seeds()...), kgo.ShareGroup(group), kgo.ConsumeTopics(topics.Source))
+	w := still(t, "a", "b", "c", "d")
+	if err := feed(ctx, w.client, w.lines[:1], 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := feed(ctx, w.client, w.lines[1:], 1); err != nil { // where the first piece ended
+		t.Fatal(err)
+	}
+	k, err := kgo.NewClient(kgo.SeedBrokers(w.director.b.Seeds()...), kgo.ShareGroup(group), kgo.ConsumeTopics(topics.Source))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	adm := kadm.NewClient(k)
-	if got, err := lag(ctx, adm, len(lines)); got != 4 || err != nil {
+	if got, err := lag(ctx, w.admin, 4); got != 4 || err != nil {
 		t.Fatalf("before: %d, %v", got, err)
 	}
 	for done := int64(0); done < 4; {
@@ -189,43 +244,72 @@ func TestLag(t *testing.T) {
 		if err := k.FlushAcks(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := lag(ctx, adm, len(lines)); got != 4-done || err != nil {
+		if got, err := lag(ctx, w.admin, 4); got != 4-done || err != nil {
 			t.Fatalf("%d are done: lag %d, %v", done, got, err)
 		}
 	}
 }
 
-// A pipeline that stands still fails, and says what is left.
+// Members that stand still fail the run, which says what is left.
 func TestStall(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
-	_, cl := stopped(ctx, t, "a", "b")
-	p := &pipeline{cfg: Config{Stderr: io.Discard}, cl: cl, count: &counts{}, input: 2, stall: 200 * time.Millisecond}
-	if err := p.watch(ctx); err == nil || !strings.Contains(err.Error(), "no transaction was committed for 200ms; 2 of 2 records are left") {
+	if err := still(t, "a", "b").run(ctx); err == nil || !strings.Contains(err.Error(), "no progress for 200ms; 2 of 2 records are left") {
 		t.Fatalf("error %v", err)
 	}
-	// The neighbour: nothing fed, nothing left.
-	p.input = 0
-	if err := p.watch(ctx); err != nil {
+	// The neighbour: nothing to feed, nothing left.
+	if err := still(t).run(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The aborts on purpose are real ones: their outputs lie in the logs, behind
-// abort markers, and the table tells of it.
-func TestAbortsReachTheLogs(t *testing.T) {
-	ctx := testkit.Deadline(t, 100*time.Second)
-	var in, out, progress bytes.Buffer
-	for i := range 200 {
-		fmt.Fprintf(&in, `{"id":"%d","properties":{"mag":%d,"type":"earthquake"}}`+"\n", i, i%8)
+// An input that is too short for the faults is said to be, and is right all the
+// same; as a bundled one, which must be long enough, it is wrong.
+func TestShortInput(t *testing.T) {
+	for bundled, want := range map[bool]error{false: nil, true: ErrWrong} {
+		ctx := testkit.Deadline(t, 100*time.Second)
+		var out, progress bytes.Buffer
+		err := Run(ctx, Config{
+			Input: strings.NewReader(small + "\n" + large), Bundled: bundled, Faults: faults.Heavy, Seed: 1, Members: 2, Batch: 10, Stdout: &out, Stderr: &progress,
+		})
+		if !errors.Is(err, want) || !strings.Contains(out.String(), "input 2: accepted 2, alerts 1, rejected 0") || !strings.Contains(out.String(), "audit: right") {
+			t.Errorf("bundled %v: %v\n%s%s", bundled, err, out.String(), progress.String())
+		}
+		if says := strings.Contains(progress.String(), "the input is too short for all faults"); says == bundled {
+			t.Errorf("bundled %v: %s", bundled, progress.String())
+		}
+		if says := strings.Contains(out.String(), "WRONG: faults that did not fire in their window: handler-error 1 of 3"); says != bundled {
+			t.Errorf("bundled %v: %s", bundled, out.String())
+		}
 	}
-	if err := Run(ctx, Config{Input: &in, Seed: 3, Members: 2, Batch: 2, Stdout: &out, Stderr: &progress}); err != nil {
-		t.Fatalf("%v\n%s%s", err, out.String(), progress.String())
+}
+
+// What a comparison must show, and each way in which it does not.
+func TestProves(t *testing.T) {
+	testkit.Deadline(t, 20*time.Second)
+	right := func() *result { return &result{audit: &audit.Report{}} }
+	doubles := func() *result {
+		return &result{pattern: commitThenAck, audit: &audit.Report{Duplicates: 3, Wrong: []string{"topic x: 3 duplicate"}}}
 	}
-	text := out.String()
-	if strings.Contains(text, ", 0 aborts") || !strings.Contains(text, "audit: right") || !strings.Contains(text, "input 200: accepted 200, alerts 75, rejected 0") {
-		t.Error(text)
+	for name, c := range map[string]struct {
+		results []*result
+		want    bool
+	}{
+		"right":                  {[]*result{right()}, true},
+		"wrong":                  {[]*result{doubles()}, false},
+		"a fault did not fire":   {[]*result{{audit: &audit.Report{}, unfired: []string{"killed 0 of 1"}}}, false},
+		"right against doubled":  {[]*result{right(), doubles()}, true},
+		"both double":            {[]*result{doubles(), doubles()}, false},
+		"nothing doubles":        {[]*result{right(), right()}, false},
+		"the other had no fault": {[]*result{right(), {audit: &audit.Report{Duplicates: 1}, unfired: []string{"killed 0 of 1"}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := proves(c.results); got != c.want {
+				t.Errorf("proves is %v", got)
+			}
+		})
 	}
-	if !strings.Contains(progress.String(), "200 of 200 records") || !strings.Contains(progress.String(), "shortened: locks 10s, transaction timeout 6s") {
-		t.Error(progress.String())
+	var text strings.Builder
+	if err := writeComparison(&text, []*result{right(), right()}); err != nil || !strings.Contains(text.String(), "WRONG: staged shows no duplicate") {
+		t.Errorf("%v: %s", err, text.String())
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -63,16 +62,20 @@ func tooLong(line int) error {
 	return fmt.Errorf("input: line %d has more than %d bytes, which is what fits into a record", line, maxLine)
 }
 
-// feed gives the lines to the source topic, partition by partition in turn.
-func feed(ctx context.Context, cl *sharetxn.Cluster, lines [][]byte) error {
-	k, err := cl.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		return err
-	}
-	defer k.Close()
+// number is the record's number in the input, by its place on the source topic.
+func number(partition int32, offset int64) int { return int(offset)*partitions + int(partition) }
+
+// fed is how many of the input's first records go to a partition.
+func fed(input int, partition int32) int64 {
+	return int64((input + partitions - 1 - int(partition)) / partitions)
+}
+
+// feed gives the lines from number from on to the source topic, partition by
+// partition in turn.
+func feed(ctx context.Context, k *kgo.Client, lines [][]byte, from int) error {
 	var failed error // promises come one at a time, and all before Flush returns
 	for i, line := range lines {
-		k.Produce(ctx, &kgo.Record{Topic: topics.Source, Partition: int32(i % partitions), Value: line}, func(_ *kgo.Record, err error) {
+		k.Produce(ctx, &kgo.Record{Topic: topics.Source, Partition: int32((from + i) % partitions), Value: line}, func(_ *kgo.Record, err error) {
 			if failed == nil {
 				failed = err
 			}

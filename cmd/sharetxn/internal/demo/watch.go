@@ -8,47 +8,95 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// watch tells progress once a second and returns when the group's coordinator
-// says that its lag is 0 wherever something was fed. What members report plays
-// no part in that. It fails if they make no progress.
-func (p *pipeline) watch(ctx context.Context) error {
-	k, err := p.cl.Client()
-	if err != nil {
-		return err
-	}
-	defer k.Close()
-	adm := kadm.NewClient(k)
-	ask, tell := time.NewTicker(50*time.Millisecond), time.NewTicker(time.Second)
+// watch feeds the input, and knows when it is worked off.
+type watch struct {
+	cfg      Config
+	lines    [][]byte
+	piece    int // records fed at once while faults are to come
+	stall    time.Duration
+	count    *counts
+	director *director
+	client   *kgo.Client
+	admin    *kadm.Client
+
+	fed  int
+	left int64 // of these
+}
+
+// run tells progress once a second and returns when the group's coordinator
+// says that its lag is 0 wherever something was fed, and all was fed. What
+// members report plays no part in that. While faults are to come it feeds no
+// more than they need, so that the members have work as long as any is
+// outstanding. It fails if they make no progress.
+func (w *watch) run(ctx context.Context) error {
+	ask, tell := time.NewTicker(20*time.Millisecond), time.NewTicker(time.Second)
 	defer ask.Stop()
 	defer tell.Stop()
 	started := time.Now()
-	moved, records := started, int64(0)
+	type state struct {
+		fed       int
+		left      int64
+		over      int // strikes
+		committed int64
+	}
+	var last state
+	moved := started
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tell.C:
-			fmt.Fprintln(p.cfg.Stderr, p.progress(time.Since(started)))
+			fmt.Fprintln(w.cfg.Stderr, w.progress(time.Since(started)))
 		case <-ask.C:
-			lag, err := lag(ctx, adm, p.input)
-			if err != nil || lag == 0 {
+			done, err := w.step(ctx)
+			if err != nil || done {
 				return err
 			}
-			if n := p.count.records.Load(); n != records {
-				moved, records = time.Now(), n
+			_, over := w.director.sofar()
+			if now := (state{w.fed, w.left, over, w.count.committed.Load()}); now != last {
+				moved, last = time.Now(), now
 			}
-			if time.Since(moved) > p.stall {
-				return fmt.Errorf("no transaction was committed for %v; %d of %d records are left", p.stall, lag, p.input)
+			if time.Since(moved) > w.stall {
+				return fmt.Errorf("no progress for %v; %d of %d records are left", w.stall, int64(len(w.lines))-w.done(), len(w.lines))
 			}
 		}
 	}
 }
 
-func (p *pipeline) progress(after time.Duration) string {
-	n := p.count.records.Load()
-	return fmt.Sprintf("%d of %d records, %d transactions, %d aborts, %.0f records/s", n, p.input, p.count.committed.Load(), p.count.aborted.Load(), float64(n)/after.Seconds())
+// step asks how far the group is and feeds.
+func (w *watch) step(ctx context.Context) (done bool, err error) {
+	if w.left, err = lag(ctx, w.admin, w.fed); err != nil {
+		return false, err
+	}
+	n := min(w.next(), len(w.lines)-w.fed)
+	if n == 0 {
+		return w.left == 0 && w.fed == len(w.lines) && w.director.idle(), nil
+	}
+	err = feed(ctx, w.client, w.lines[w.fed:w.fed+n], w.fed)
+	w.fed, w.left = w.fed+n, w.left+int64(n)
+	return false, err
+}
+
+// done is how many records the group has done.
+func (w *watch) done() int64 { return int64(w.fed) - w.left }
+
+// next is how much to feed now.
+func (w *watch) next() int {
+	switch {
+	case w.director.settled():
+		return len(w.lines)
+	case w.director.hungry() && w.left < int64(w.piece):
+		return w.piece
+	}
+	return 0
+}
+
+func (w *watch) progress(after time.Duration) string {
+	n := w.done()
+	return fmt.Sprintf("%d of %d records, %d transactions, %d aborts, %.0f records/s", n, len(w.lines), w.count.committed.Load(), w.count.aborted.Load(), float64(n)/after.Seconds())
 }
 
 // lag is how many of the records fed are not done for the group.
@@ -72,7 +120,20 @@ func lag(ctx context.Context, adm *kadm.Client, input int) (int64, error) {
 	return left, nil
 }
 
-// fed is how many of the input's records feed gave to a partition.
-func fed(input int, partition int32) int64 {
-	return int64((input + partitions - 1 - int(partition)) / partitions)
+// gone waits until the group has no members: those killed leave it only when
+// their sessions end.
+func gone(ctx context.Context, adm *kadm.Client) error {
+	var err error
+	ok := await(ctx, patience, func() bool {
+		var groups kadm.DescribedShareGroups
+		groups, err = adm.DescribeShareGroups(ctx, group)
+		return err == nil && len(groups[group].Members) == 0
+	})
+	switch {
+	case ok:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("members are still in the group after %v: %w", patience, err)
 }

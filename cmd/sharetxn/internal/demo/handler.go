@@ -1,0 +1,71 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/quake"
+	"github.com/sharetxn/sharetxn/processor"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// handler is the service's own code: it enriches, raises alerts, and rejects
+// what is no earthquake. On some records it fails, the first time.
+type handler struct {
+	fired func(faults.Kind, *processor.Record)
+
+	mu    sync.Mutex
+	fails map[int]faults.Kind // by number of the record
+}
+
+func newHandler(p faults.Plan, fired func(faults.Kind, *processor.Record)) *handler {
+	h := &handler{fired: fired, fails: make(map[int]faults.Kind)}
+	for i, k := range p.Handler {
+		h.fails[i] = k
+	}
+	return h
+}
+
+var errOnPurpose = errors.New("the handler fails, on purpose")
+
+// handle is a processor.Handler.
+func (h *handler) handle(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+	if k, fails := h.failure(number(in.Partition, in.Offset)); fails {
+		h.fired(k, in)
+		if k == faults.HandlerPanic {
+			panic(errOnPurpose)
+		}
+		return nil, errOnPurpose
+	}
+	res := quake.Transform(in.Value)
+	if res.Rejected() {
+		return nil, processor.Reject(errors.New(res.Reason))
+	}
+	out := []*kgo.Record{{Topic: topics.Enriched, Key: res.Key, Value: res.Enriched}}
+	if res.Alert != nil {
+		out = append(out, &kgo.Record{Topic: topics.Alerts, Key: res.Key, Value: res.Alert})
+	}
+	return out, nil
+}
+
+// failure takes the fault that is planned for a record.
+func (h *handler) failure(n int) (k faults.Kind, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k, ok = h.fails[n]
+	delete(h.fails, n)
+	return k, ok
+}
+
+// guarded is handle with a panic as an error.
+func (h *handler) guarded(ctx context.Context, in *processor.Record) (out []*kgo.Record, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the handler panicked: %v", v)
+		}
+	}()
+	return h.handle(ctx, in)
+}
