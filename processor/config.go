@@ -24,7 +24,7 @@ type Config struct {
 	BatchHandler BatchHandler
 
 	// TransactionalID is the prefix; ids are
-	// <TransactionalID>-<Instance>-m<member> and the same with -1 behind it, which
+	// <TransactionalID>-<Instance>-m<member> and the same with -alt1 behind it, which
 	// are used in turn. Default: Group.
 	TransactionalID string
 	// Instance tells the replicas of a service apart: of two processes with the

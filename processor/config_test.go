@@ -100,7 +100,7 @@ func TestDefaults(t *testing.T) {
 	for _, instance := range []string{"a", "a-0", "a-1", "a-0-1"} {
 		c.Instance = instance
 		for m := range 3 {
-			for _, id := range []string{c.transactionalID(m), c.transactionalID(m) + "-1"} {
+			for _, id := range []string{c.transactionalID(m), c.transactionalID(m) + "-alt1"} {
 				if ids[id] {
 					t.Errorf("id %s is given twice", id)
 				}

@@ -82,8 +82,8 @@ func TestAlternation(t *testing.T) {
 			kind string // commit, abort, or empty
 			id   string
 		}{
-			{"commit", "tx"}, {"commit", "tx-1"}, {"abort", "tx-2"}, {"abort", "tx-2"}, {"empty", "tx-2"}, {"commit", "tx-2"},
-			{"empty", "tx"}, {"commit", "tx"}, {"abort", "tx-1"}, {"commit", "tx-1"}, {"commit", "tx-2"}, {"commit", "tx"},
+			{"commit", "tx"}, {"commit", "tx-alt1"}, {"abort", "tx-alt2"}, {"abort", "tx-alt2"}, {"empty", "tx-alt2"}, {"commit", "tx-alt2"},
+			{"empty", "tx"}, {"commit", "tx"}, {"abort", "tx-alt1"}, {"commit", "tx-alt1"}, {"commit", "tx-alt2"}, {"commit", "tx"},
 		}
 		rest := gather(ctx, t, c, 30)
 		for i, s := range steps {
@@ -162,7 +162,7 @@ func TestUnknownOfAnotherID(t *testing.T) {
 			want sharetxn.Outcome
 			next string
 		}{
-			{"was committed", broker.Action{LoseAnswer: true}, sharetxn.Committed, "tx-1"},
+			{"was committed", broker.Action{LoseAnswer: true}, sharetxn.Committed, "tx-alt1"},
 			{"timed out", broker.Action{LoseRequest: true}, sharetxn.Aborted, "tx"},
 		} {
 			for _, by := range []string{"Begin", "InitTransactions"} {
@@ -254,14 +254,14 @@ func TestFencedOnOneID(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	w := start(t, setup{})
 	p := w.producer(t, "tx", AlternateIDs(2))
-	w.works(ctx, t, p, "before") // as tx; tx-1 is next
-	thief := w.producer(t, "tx-1")
+	w.works(ctx, t, p, "before") // as tx; tx-alt1 is next
+	thief := w.producer(t, "tx-alt1")
 	if err := thief.InitTransactions(ctx); err != nil {
 		t.Fatal(err)
 	}
 	out, err := w.one(ctx, p, nil, "zombie")
 	var e *sharetxn.Error
-	if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) || !errors.As(err, &e) || e.TransactionalID != "tx-1" {
+	if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) || !errors.As(err, &e) || e.TransactionalID != "tx-alt1" {
 		t.Fatalf("%v, %v", out, err)
 	}
 	for range 2 {
@@ -273,7 +273,7 @@ func TestFencedOnOneID(t *testing.T) {
 			if !errors.Is(err, sharetxn.ErrFenced) || !sharetxn.IsFatal(err) {
 				t.Fatalf("%s: %v", name, err)
 			}
-			for _, part := range []string{`"tx-1"`, "another process", "Instance", "stop this one"} {
+			for _, part := range []string{`"tx-alt1"`, "another process", "Instance", "stop this one"} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%s: the error does not say %s: %v", name, part, err)
 				}
@@ -299,14 +299,14 @@ func TestLeftOverIDs(t *testing.T) {
 				for i := range 3 {
 					w.works(ctx, t, older, fmt.Sprint(i))
 				}
-				tx, err := older.Begin(ctx) // as tx-3
+				tx, err := older.Begin(ctx) // as tx-alt3
 				if err != nil {
 					t.Fatal(err)
 				}
 				if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("left")}); err != nil {
 					t.Fatal(err)
 				}
-				testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx-3").Status == txn.Ongoing })
+				testkit.Eventually(ctx, t, "the transaction begins", func() bool { return w.txn("tx-alt3").Status == txn.Ongoing })
 				before := make(map[string]int16)
 				for _, v := range w.Transactions() {
 					before[v.ID] = v.ProducerEpoch
@@ -323,7 +323,7 @@ func TestLeftOverIDs(t *testing.T) {
 				} else {
 					w.works(ctx, t, newer, "newer")
 				}
-				if got := w.txn("tx-3").Status; got == txn.Ongoing || got == txn.PrepareAbort {
+				if got := w.txn("tx-alt3").Status; got == txn.Ongoing || got == txn.PrepareAbort {
 					t.Errorf("what was left open is %v", got)
 				}
 				for _, v := range w.Transactions() {
@@ -433,7 +433,7 @@ func TestCloseWithUnknownOfOneID(t *testing.T) {
 	p := w.producer(t, "tx", AlternateIDs(3), ResolveTimeout(100*time.Millisecond), CloseTimeout(300*time.Millisecond))
 	w.works(ctx, t, p, "before") // as tx
 	f := w.inject(keyEndTxn, 1<<30, func(r broker.Request) broker.Action {
-		if m := r.Message().(*kmsg.EndTxnRequest); m.TransactionalID != "tx-1" {
+		if m := r.Message().(*kmsg.EndTxnRequest); m.TransactionalID != "tx-alt1" {
 			return broker.Action{}
 		}
 		return broker.Action{LoseRequest: true}
@@ -449,7 +449,7 @@ func TestCloseWithUnknownOfOneID(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("took %v", took)
 	}
-	if !errors.Is(err, sharetxn.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "tx-1") || strings.Contains(err.Error(), "tx-2") {
+	if !errors.Is(err, sharetxn.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "tx-alt1") || strings.Contains(err.Error(), "tx-alt2") {
 		t.Errorf("Close: %v", err)
 	}
 	if again := p.Close(); fmt.Sprint(again) != fmt.Sprint(err) {
@@ -542,4 +542,19 @@ func TestAlternateIDsIsChecked(t *testing.T) {
 			_ = p.Close()
 		}
 	}
+}
+
+// Producers that their users number are not each other's: one that starts takes
+// nothing from "its" number 1.
+func TestNumberedProducersAreStrangers(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	other := w.producer(t, "tx-1", AlternateIDs(2))
+	w.works(ctx, t, other, "1")
+	if err := w.producer(t, "tx", AlternateIDs(4)).InitTransactions(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.works(ctx, t, other, "2")
+	w.works(ctx, t, other, "3")
+	same(t, "visible", w.visible(ctx, t, "out"), "1", "2", "3")
 }

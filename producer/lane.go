@@ -20,12 +20,14 @@ type lane struct {
 	out *outputs
 }
 
-// nthID is the nth transactional id of a producer.
+// nthID is the nth transactional id of a producer. The text behind the id is one
+// that nobody numbers their services with: of a producer "orders" and one
+// "orders-1" neither must take the other's.
 func nthID(id string, nth int) string {
 	if nth == 0 {
 		return id
 	}
-	return id + "-" + strconv.Itoa(nth)
+	return id + "-alt" + strconv.Itoa(nth)
 }
 
 // beyond are the ids that an earlier life with more than n may have used.

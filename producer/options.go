@@ -60,10 +60,10 @@ func LockMargin(d time.Duration) Opt { return manager(txnmanager.LockMargin(d)) 
 const maxIDs = 16
 
 // AlternateIDs uses n transactional ids in turn: the producer's own, then that
-// with "-1", "-2" and so on. It hides the time a broker needs after each commit,
+// with "-alt1", "-alt2" and so on. It hides the time a broker needs after each commit,
 // about 20 ms, before the same id can begin anew; there is still one transaction
 // at a time, and each id has connections of its own. Default 1, at most 16. The
-// names up to "-15" belong to this producer whatever n is: InitTransactions
+// names up to "-alt15" belong to this producer whatever n is: InitTransactions
 // takes those that exist, since an earlier life may have used more.
 func AlternateIDs(n int) Opt { return optFunc(func(c *config) { c.ids = n }) }
 
