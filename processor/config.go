@@ -84,8 +84,9 @@ type Failure struct {
 	// Attempts within one delivery, the record alone in its transaction after
 	// the first; 1 to 1000, default 3.
 	Attempts int
-	// Backoff is the pause after the attempt-th failure (from 1). Default 100 ms
-	// doubling to 5 s, jittered by a quarter.
+	// Backoff is the pause after the attempt-th failure (from 1), at most 10
+	// minutes. Default 100 ms doubling to 5 s, jittered by a quarter; that is also
+	// the least where a dead letter was refused, and what counts if Backoff panics.
 	Backoff func(attempt int) time.Duration
 	// GiveUp rejects to the dead letter once Attempts fail; false releases the
 	// record after one more Backoff, and rejects it on the last delivery the

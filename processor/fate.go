@@ -51,8 +51,9 @@ func afterRelease(h history) next {
 	return goBack
 }
 
-// maxRelease is the longest backoff of a release.
-const maxRelease = 10 * time.Minute
+// longestWait is the longest that a record waits for a release or another
+// attempt.
+const longestWait = 10 * time.Minute
 
 var errLastRelease = errors.New("released on the last delivery that the group allows, on which the broker would archive it")
 

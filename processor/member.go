@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -352,7 +353,7 @@ func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
 			if afterRelease(it.history(m.limit.get())) == giveUp {
 				m.doom(now, it, errLastRelease, 0)
 			} else {
-				m.wait(now.Add(min(d.backoff, maxRelease)), it, true)
+				m.wait(now.Add(min(d.backoff, longestWait)), it, true)
 			}
 		}
 	case failed:
@@ -375,11 +376,11 @@ func (m *member) failed(now time.Time, it *item, err error) {
 	it.failures++
 	it.cause = err
 	h := it.history(m.limit.get())
-	pause := m.cfg.Failure.Backoff(it.failures)
+	pause := m.pauseAfter(it.failures)
 	what := m.cfg.Failure.afterFailure(h)
 	if it.doomed != nil { // its dead letter was refused: there is no other way for it
 		m.log.Error("sharetxn: a dead letter was refused; it is tried again", "group", m.cfg.Group, "record", where(it), "err", err)
-		what = giveUp
+		what, pause = giveUp, max(pause, backoff(it.failures))
 	} else {
 		m.log.Warn("sharetxn: record failed", "group", m.cfg.Group, "record", where(it), "attempt", it.failures, "delivery", h.deliveries, "then", what.String(), "err", err)
 	}
@@ -394,6 +395,18 @@ func (m *member) failed(now time.Time, it *item, err error) {
 	case goBack:
 		m.wait(now.Add(pause), it, true)
 	}
+}
+
+// pauseAfter is the user's Backoff within bounds; a panic of it must not take
+// the process along.
+func (m *member) pauseAfter(failures int) (pause time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			pause = backoff(failures)
+			m.log.Error("sharetxn: Failure.Backoff panicked; the default is used", "group", m.cfg.Group, "attempt", failures, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+		}
+	}()
+	return min(max(0, m.cfg.Failure.Backoff(failures)), longestWait)
 }
 
 // wait holds a record until due, to be handled again alone or released.
@@ -501,8 +514,9 @@ func (m *member) concluded(now time.Time, t *transaction) error {
 	return nil
 }
 
-// keepLocked is longer than anything is held.
-const keepLocked = 24 * time.Hour
+// keepLocked is until whatever is in hand has gone its way: a dead letter that
+// brokers refuse is tried for ever.
+const keepLocked = 100 * 365 * 24 * time.Hour
 
 // received takes what a poll brought.
 func (m *member) received(now time.Time, p polled) error {

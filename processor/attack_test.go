@@ -1,0 +1,108 @@
+package processor_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/processor"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// failing is a handler that fails for a value the first so many times.
+func (w *world) failing(value string, times int64) processor.Handler {
+	var calls atomic.Int64
+	return w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+		if string(in.Value) == value && calls.Add(1) <= times {
+			return nil, errBad
+		}
+		return copyOf(in), nil
+	})
+}
+
+// Whatever Backoff gives, a record is handled again within bounds.
+func TestBackoffBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		backoff     func(int) time.Duration
+		least, most time.Duration
+	}{
+		"zero":     {func(int) time.Duration { return 0 }, 0, time.Second},
+		"negative": {func(int) time.Duration { return -time.Hour }, 0, time.Second},
+		"endless":  {func(int) time.Duration { return 1<<63 - 1 }, 10 * time.Minute, 11 * time.Minute},
+		"panics":   {func(int) time.Duration { panic("no") }, 50 * time.Millisecond, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+				w := start(t, profile)
+				w.feed(t, 5)
+				began := time.Now()
+				w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Failure: processor.Failure{Backoff: c.backoff}, Handler: w.failing("3", 1)}))
+				if took := time.Since(began); took < c.least || took > c.most {
+					t.Errorf("took %v", took)
+				}
+				w.want(t, 5)
+				w.seen.healthy(t, 1)
+			})
+		})
+	}
+}
+
+// refusing is a config whose every record is a dead letter that is too large
+// until refused says so.
+func refusing(refused func() bool, backoff func(int) time.Duration) processor.Config {
+	cfg := processor.Config{
+		Failure: processor.Failure{GiveUp: true, Attempts: 1, Backoff: backoff},
+		Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) { return nil, errBad },
+	}
+	cfg.DeadLetter.Build = func(*processor.Record, error) *kgo.Record {
+		if refused() {
+			return &kgo.Record{Value: make([]byte, 3<<20)}
+		}
+		return nil
+	}
+	return cfg
+}
+
+// A dead letter that is refused is not tried again without a pause, also if
+// Backoff is none.
+func TestRefusedDeadLetterPauses(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feed(t, 1)
+		var tries atomic.Int64
+		cfg := refusing(func() bool { return tries.Add(1) <= 20 }, func(int) time.Duration { return 0 })
+		began := time.Now()
+		w.RunUntilDrained(t, "g", w.processor(t, cfg))
+		if took := time.Since(began); took < 40*time.Second || tries.Load() != 21 {
+			t.Errorf("%d tries in %v", tries.Load(), took)
+		}
+		w.want(t, 1, "0")
+	})
+}
+
+// It is held for as long as that takes.
+func TestRefusedDeadLetterForDays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		w.feed(t, 2)
+		var accepted atomic.Bool
+		cfg := refusing(func() bool { return !accepted.Load() }, func(int) time.Duration { return 10 * time.Minute })
+		cfg.MaxRecords = 1 // so that nothing more is polled, and the test is quick
+		stop := run(t, w.processor(t, cfg))
+		time.Sleep(25 * time.Hour)
+		accepted.Store(true)
+		w.WaitDrained(t, "g")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, 2, "0", "1")
+		for _, r := range w.Committed(t, "dead") {
+			if n := header(r, processor.HeaderDelivery); n != "1" {
+				t.Errorf("%s was delivered %s times", r.Value, n)
+			}
+		}
+	})
+}
