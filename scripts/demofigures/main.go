@@ -22,11 +22,12 @@ func main() {
 	if len(complaints) > 0 {
 		os.Exit(1)
 	}
-	fmt.Printf("demo: %d figures as they must be\n", len(wanted))
+	fmt.Printf("demo: %d figures as they must be\n", len(wanted)+len(kinds)+2)
 }
 
 // wanted are the bundled input's own figures, counted from the file, and the
-// least that a run of 1,707 records in tens with an abort in twenty must show.
+// least that a run of 1,707 records in tens with faults must show: the process
+// that is killed and the one that is fenced leave a transaction each.
 var wanted = []struct {
 	name    string
 	atLeast bool
@@ -36,12 +37,24 @@ var wanted = []struct {
 	{name: "accepted", value: 1679},
 	{name: "alerts", value: 85},
 	{name: "rejected", value: 28},
-	{name: "duplicates", value: 0},
 	{name: "missing", value: 0},
+	{name: "unexpected", value: 0},
+	{name: "staged", value: 0},
 	{name: "lag", value: 0},
 	{name: "transactions", atLeast: true, value: 150},
-	{name: "aborts", atLeast: true, value: 5},
+	{name: "aborts", atLeast: true, value: 2},
 }
+
+// conceding is the profile whose own text lets outputs double.
+const conceding = "kip93"
+
+// kinds are the faults that a run must have had.
+var kinds = []string{
+	"handler-error", "handler-panic", "killed", "zombie", "lost-stage-answer", "lost-endtxn-answer", "leader-move", "paused",
+}
+
+// each is how often a level plans each kind at the least.
+var each = map[string]int64{"light": 1, "heavy": 3}
 
 // check lists what is wrong with the figures in r: one JSON object, nothing
 // after it. A figure that is absent is wrong.
@@ -56,22 +69,90 @@ func check(r io.Reader) ([]string, error) {
 	}
 	var complaints []string
 	for _, w := range wanted {
-		var got *int64
-		raw, there := figures[w.name]
+		got, wrong := number(figures, w.name)
 		switch {
-		case !there:
-			complaints = append(complaints, w.name+" is absent")
-			continue
-		case json.Unmarshal(raw, &got) != nil || got == nil:
-			complaints = append(complaints, fmt.Sprintf("%s is %s, not a whole number", w.name, raw))
-			continue
-		}
-		switch {
-		case w.atLeast && *got < w.value:
-			complaints = append(complaints, fmt.Sprintf("%s is %d, want at least %d", w.name, *got, w.value))
-		case !w.atLeast && *got != w.value:
-			complaints = append(complaints, fmt.Sprintf("%s is %d, want %d", w.name, *got, w.value))
+		case wrong != "":
+			complaints = append(complaints, wrong)
+		case w.atLeast && got < w.value:
+			complaints = append(complaints, fmt.Sprintf("%s is %d, want at least %d", w.name, got, w.value))
+		case !w.atLeast && got != w.value:
+			complaints = append(complaints, fmt.Sprintf("%s is %d, want %d", w.name, got, w.value))
 		}
 	}
-	return complaints, nil
+	complaints = append(complaints, checkDuplicates(figures)...)
+	complaints = append(complaints, checkFaults(figures)...)
+	return append(complaints, checkComparison(figures)...), nil
+}
+
+// number gives a figure, or says what is wrong with it.
+func number(figures map[string]json.RawMessage, name string) (n int64, wrong string) {
+	var got *int64
+	raw, there := figures[name]
+	switch {
+	case !there:
+		return 0, name + " is absent"
+	case json.Unmarshal(raw, &got) != nil || got == nil:
+		return 0, fmt.Sprintf("%s is %s, not a whole number", name, raw)
+	}
+	return *got, ""
+}
+
+// text gives a figure that is a word.
+func text(figures map[string]json.RawMessage, name string) (s string) {
+	_ = json.Unmarshal(figures[name], &s) // what is no word is none of those asked for
+	return s
+}
+
+// checkDuplicates: there are none, but in a profile that concedes them, and then
+// each is conceded.
+func checkDuplicates(figures map[string]json.RawMessage) (complaints []string) {
+	duplicates, wrong := number(figures, "duplicates")
+	if wrong != "" {
+		return []string{wrong}
+	}
+	conceded, wrong := number(figures, "conceded")
+	switch {
+	case wrong != "":
+		return []string{wrong}
+	case duplicates != conceded:
+		return []string{fmt.Sprintf("duplicates is %d, and %d are conceded", duplicates, conceded)}
+	case duplicates != 0 && text(figures, "profile") != conceding:
+		return []string{fmt.Sprintf("duplicates is %d, want 0", duplicates)}
+	}
+	return nil
+}
+
+// checkFaults: each kind was planned as often as the level says, and fired as
+// often as it was planned.
+func checkFaults(figures map[string]json.RawMessage) (complaints []string) {
+	least, known := each[text(figures, "level")]
+	if !known {
+		return []string{fmt.Sprintf("level is %s, want light or heavy", figures["level"])}
+	}
+	var faults map[string]struct{ Planned, Fired int64 }
+	if err := json.Unmarshal(figures["faults"], &faults); err != nil {
+		return []string{"faults cannot be read"}
+	}
+	for _, k := range kinds {
+		if f := faults[k]; f.Planned < least || f.Fired < f.Planned {
+			complaints = append(complaints, fmt.Sprintf("fault %s was planned %d times and fired %d, want %d at least", k, f.Planned, f.Fired, least))
+		}
+	}
+	return complaints
+}
+
+// checkComparison: where there is another half it shows what is compared.
+func checkComparison(figures map[string]json.RawMessage) []string {
+	raw, there := figures["commitThenAck"]
+	if !there {
+		return nil
+	}
+	var other map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &other); err != nil {
+		return []string{"commitThenAck cannot be read"}
+	}
+	if n, wrong := number(other, "duplicates"); wrong != "" || n == 0 {
+		return []string{"commitThenAck shows no duplicates, so that nothing is compared"}
+	}
+	return nil
 }
