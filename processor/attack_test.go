@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"context"
+	"crypto/rand"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/processor"
+	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -103,6 +105,72 @@ func TestRefusedDeadLetterForDays(t *testing.T) {
 			if n := header(r, processor.HeaderDelivery); n != "1" {
 				t.Errorf("%s was delivered %s times", r.Value, n)
 			}
+		}
+	})
+}
+
+// MaxWait is for filling a transaction: when what several polls brought fills it
+// together, nothing waits, since nothing more is polled either.
+func TestMaxWaitWhenFull(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile, sharetxntest.Topic("in", 1)) // so that a poll brings all that was fed
+		p := w.processor(t, processor.Config{MaxWait: time.Hour, MaxRecords: 100})
+		stop := run(t, p)
+		eventually(t, "ready", func() bool { return p.Status().Ready })
+		began := time.Now()
+		for i := range 2 { // neither fills a transaction, and both are more than one
+			w.feedMore(t, 60*i, 60)
+			eventually(t, "polled", func() bool { return p.Status().Members[0].Held >= 60*(i+1) || w.seen.count(sharetxn.Committed) > 0 })
+		}
+		eventually(t, "a transaction", func() bool { return w.seen.count(sharetxn.Committed) > 0 })
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("what fills a transaction waited for %v", took)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, 120)
+	})
+}
+
+// Status tells what is held now, also while a poll waits for more.
+func TestHeldWhilePolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		p := w.processor(t, processor.Config{})
+		stop := run(t, p)
+		w.feed(t, 10)
+		w.WaitDrained(t, "g")
+		eventually(t, "the commit", func() bool { return p.Status().Members[0].Committed > 0 })
+		time.Sleep(time.Second)
+		if m := p.Status().Members[0]; m.Held != 0 {
+			t.Errorf("all is done, and the status says %+v", m)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// MaxBytes bounds what handlers work on too.
+func TestMaxBytesInCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		rs := make([]*kgo.Record, 100)
+		for i := range rs {
+			rs[i] = &kgo.Record{Topic: "in", Value: make([]byte, 10<<10)}
+			_, _ = rand.Read(rs[i].Value) // cannot be compressed; never fails
+			w.Feed(t, rs[i])              // each in a batch of its own, which a fetch takes whole
+		}
+		var running, most atomic.Int64
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{MaxBytes: 50 << 10, Concurrency: 1000, Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) {
+			most.Store(max(most.Load(), running.Add(1))) // racing calls may lose a step, which the next makes good
+			time.Sleep(time.Second)
+			running.Add(-1)
+			return nil, nil
+		}}))
+		if n := most.Load(); n < 5 || n > 20 { // MaxBytes, and a poll that exceeds it
+			t.Errorf("%d records of 10 KiB in handlers at once", n)
 		}
 	})
 }

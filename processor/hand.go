@@ -26,6 +26,13 @@ func newItems(b *shareconsumer.Batch) []*item {
 	return items
 }
 
+func bytesOf(items []*item) (n int) {
+	for _, it := range items {
+		n += it.bytes
+	}
+	return n
+}
+
 func size(r *kgo.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -49,10 +56,7 @@ type unit struct {
 }
 
 func newUnit(items []*item, reject bool, reason error, outputs []*kgo.Record) *unit {
-	u := &unit{items: items, reject: reject, reason: reason, outputs: outputs}
-	for _, it := range items {
-		u.bytes += it.bytes
-	}
+	u := &unit{items: items, reject: reject, reason: reason, outputs: outputs, bytes: bytesOf(items)}
 	for _, o := range outputs {
 		u.bytes += size(o)
 	}
@@ -86,16 +90,12 @@ func newGroup(now time.Time, items ...*item) *group {
 // more adds items to handle.
 func (g *group) more(items []*item) {
 	g.todo = append(g.todo, items...)
-	for _, it := range items {
-		g.bytes += it.bytes
-	}
+	g.bytes += bytesOf(items)
 }
 
 // drop forgets what is still to be handled.
 func (g *group) drop() {
-	for _, it := range g.todo {
-		g.bytes -= it.bytes
-	}
+	g.bytes -= bytesOf(g.todo)
 	g.todo = nil
 }
 
@@ -104,9 +104,7 @@ func (g *group) start(n int) []*item {
 	items := g.todo[:n:n]
 	g.todo = g.todo[n:]
 	g.running += n
-	for _, it := range items {
-		g.bytes -= it.bytes
-	}
+	g.bytes -= bytesOf(items)
 	return items
 }
 

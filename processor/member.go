@@ -33,6 +33,7 @@ type member struct {
 	// The rest belongs to the loop.
 	hand      hand
 	calls     map[*call]struct{}
+	calling   int // bytes of inputs in calls
 	abandoned int
 	txn       *transaction // under way
 	polling   bool
@@ -204,7 +205,9 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 		}
 	}
 
-	if idle && m.mayPoll() {
+	records, bytes := m.held()
+	m.see(func(r *MemberStatus) { r.Held = records })
+	if idle && !m.stopping && !m.polling && records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes {
 		if now.Before(m.pollAfter) {
 			return earlier(at, m.pollAfter), nil
 		}
@@ -218,20 +221,20 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 }
 
 func (m *member) limits() limits {
-	return limits{records: m.cfg.MaxRecords, bytes: m.cfg.MaxBytes, wait: m.cfg.MaxWait, lock: 2 * m.cfg.LockMargin}
+	l := limits{records: m.cfg.MaxRecords, bytes: m.cfg.MaxBytes, wait: m.cfg.MaxWait, lock: 2 * m.cfg.LockMargin}
+	if records, bytes := m.held(); records >= l.records || bytes >= l.bytes {
+		l.wait = 0 // it is filled by several polls together, or nothing more is polled
+	}
+	return l
 }
 
-// mayPoll bounds what is held.
-func (m *member) mayPoll() bool {
-	if m.stopping || m.polling {
-		return false
-	}
-	records, bytes := m.hand.size(), m.hand.bytes()
+// held is what the member holds, wherever it is.
+func (m *member) held() (records, bytes int) {
+	records, bytes = m.hand.size(), m.hand.bytes()+m.calling
 	if m.txn != nil {
 		records, bytes = records+m.txn.records, bytes+m.txn.bytes
 	}
-	m.see(func(r *MemberStatus) { r.Held = records })
-	return records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes
+	return records, bytes
 }
 
 // call starts a call of the handler and says when to look at it.
@@ -253,6 +256,7 @@ func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Ti
 	ctx, cancel := context.WithCancelCause(hard)
 	c := &call{g: g, items: items, cancel: cancel, ends: now.Add(m.cfg.HandlerTimeout)}
 	m.calls[c] = struct{}{}
+	m.calling += bytesOf(items)
 	in := make([]*Record, len(items))
 	for i, it := range items {
 		in[i] = newRecord(it.rec)
@@ -311,10 +315,16 @@ func (m *member) handled(now time.Time, c called) {
 	m.finish(now, c.call, c.decisions)
 }
 
+// over takes a call off the books.
+func (m *member) over(c *call) {
+	delete(m.calls, c)
+	m.calling -= bytesOf(c.items)
+	c.g.running -= len(c.items)
+}
+
 // finish makes what was decided of a call's records.
 func (m *member) finish(now time.Time, c *call, decisions []decision) {
-	delete(m.calls, c)
-	c.g.running -= len(c.items)
+	m.over(c)
 	for _, d := range decisions {
 		items := make([]*item, len(d.records))
 		for n, i := range d.records {

@@ -175,8 +175,7 @@ func (m *member) endCalls(bound context.Context) {
 
 // stopCall puts a call's records back, undecided.
 func (m *member) stopCall(c *call) {
-	delete(m.calls, c)
-	c.g.running -= len(c.items)
+	m.over(c)
 	m.hand.groups = append(m.hand.groups, newGroup(time.Now(), c.items...))
 }
 
