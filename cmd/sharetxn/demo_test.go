@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,11 +34,9 @@ func summary(t *testing.T, out io.Reader) (s demo.Summary) {
 	return s
 }
 
-// runDemoTo runs the demo to its end and waits for what it leaves.
+// runDemoTo runs the demo to its end.
 func runDemoTo(ctx context.Context, t *testing.T, stdin io.Reader, args ...string) (code int, out, progress *bytes.Buffer) {
 	t.Helper()
-	var left sync.WaitGroup
-	defer left.Wait()
 	out, progress = &bytes.Buffer{}, &bytes.Buffer{}
 	code = run(ctx, append([]string{"demo"}, args...), stdin, out, progress, &left)
 	return code, out, progress

@@ -5,16 +5,31 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+// left is what killed processes leave running; it ends by itself, and all of it is
+// waited for once, at the end.
+var left sync.WaitGroup
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	left.Wait()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
 
 // command is a command line that runs beside the test.
 type command struct {
@@ -41,7 +56,7 @@ func begin(ctx context.Context, t *testing.T, args ...string) *command {
 		}
 	})
 	wg.Go(func() {
-		code := run(ctx, args, in, io.MultiWriter(c.stdout, tell), tell, &wg)
+		code := run(ctx, args, in, io.MultiWriter(c.stdout, tell), tell, &left)
 		_ = tell.Close()
 		_ = in.Close()
 		c.code <- code
@@ -105,7 +120,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			if code := run(ctx, c.args, nil, &out, &errs, new(sync.WaitGroup)); code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), c.says) {
+			if code := run(ctx, c.args, nil, &out, &errs, &left); code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), c.says) {
 				t.Errorf("exit status %d, stdout %q, stderr %q", code, out.String(), errs.String())
 			}
 		})
@@ -116,7 +131,7 @@ func TestHelp(t *testing.T) {
 	ctx := testkit.Deadline(t, 20*time.Second)
 	for _, args := range [][]string{nil, {"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"broker", "--help"}} {
 		var out bytes.Buffer
-		if code := run(ctx, args, nil, &out, &out, new(sync.WaitGroup)); code != exitOK || !strings.Contains(out.String(), "sharetxn ") {
+		if code := run(ctx, args, nil, &out, &out, &left); code != exitOK || !strings.Contains(out.String(), "sharetxn ") {
 			t.Errorf("%q: exit status %d, %q", args, code, out.String())
 		}
 	}
