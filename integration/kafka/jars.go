@@ -1,5 +1,5 @@
 // Package kafka starts stock Apache Kafka brokers as processes, from the jars
-// that Maven's own client fetches. Only tests import it.
+// that Maven's own client fetches. Only tests and bench import it.
 package kafka
 
 import (
