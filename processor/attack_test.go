@@ -3,6 +3,8 @@ package processor_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -173,4 +175,106 @@ func TestMaxBytesInCalls(t *testing.T) {
 			t.Errorf("%d records of 10 KiB in handlers at once", n)
 		}
 	})
+}
+
+// told is a handler that tells of its first call.
+func (w *world) told(in chan<- struct{}, h processor.Handler) processor.Handler {
+	var once sync.Once
+	return w.seen.handler(func(ctx context.Context, r *processor.Record) ([]*kgo.Record, error) {
+		once.Do(func() { close(in) })
+		return h(ctx, r)
+	})
+}
+
+func untilEnded(ctx context.Context, _ *processor.Record) ([]*kgo.Record, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A soft stop does not wait for what handlers released or failed while it was
+// under way: that goes back at once.
+func TestStopWaitsForNoOther(t *testing.T) {
+	for name, verdict := range map[string]error{"release": processor.Release(5 * time.Minute), "failure": errBad} {
+		for _, limit := range []int{2, 5} {
+			t.Run(fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
+				inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+					w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: limit}))
+					w.feed(t, 20)
+					in := make(chan struct{})
+					backoff := func(int) time.Duration { return 5 * time.Minute }
+					p := w.processor(t, processor.Config{Failure: processor.Failure{Backoff: backoff}, Handler: w.told(in, func(context.Context, *processor.Record) ([]*kgo.Record, error) {
+						time.Sleep(10 * time.Millisecond)
+						return nil, verdict
+					})})
+					stop := run(t, p)
+					<-in
+					began := time.Now()
+					if err := stop(); err != nil {
+						t.Fatal(err)
+					}
+					if took := time.Since(began); took > 5*time.Second {
+						t.Errorf("the soft stop took %v", took)
+					}
+					w.RunUntilDrained(t, "g", w.processor(t, processor.Config{}))
+					w.want(t, 20)
+					w.seen.healthy(t, 2)
+				})
+			})
+		}
+	}
+}
+
+// useDelivery uses one delivery of all n records of topic "in".
+func (w *world) useDelivery(t *testing.T, n int) {
+	t.Helper()
+	p := w.processor(t, processor.Config{Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) {
+		return nil, processor.Release(10 * time.Minute)
+	}})
+	stop := run(t, p)
+	eventually(t, "all are held", func() bool { return p.Status().Members[0].Held == n })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was fetched and not polled yet, on its last delivery, is not lost by a
+// stop, soft or hard.
+func TestStopOnLastDeliveryUnpolled(t *testing.T) {
+	for _, hard := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hard %v", hard), func(t *testing.T) {
+			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+				w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+				for i := range 30 { // each in a batch of its own: fetches take batches whole
+					w.feedMore(t, 10+i, 1)
+				}
+				w.useDelivery(t, 30)
+				in := make(chan struct{})
+				p := w.processor(t, processor.Config{MaxBytes: 1, StopTimeout: 5 * time.Second, HandlerTimeout: time.Hour, Handler: w.told(in, untilEnded)})
+				done := make(chan error, 1)
+				go func() { done <- p.Run(t.Context()) }()
+				<-in
+				time.Sleep(time.Second) // the other brokers' answers come in
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if hard {
+					cancel()
+				}
+				if err := p.Stop(ctx); (err != nil) != hard {
+					t.Errorf("Stop: %v", err)
+				}
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				buried := len(w.values(t, "dead"))
+				if buried < 2 || buried == 30 {
+					t.Errorf("%d dead letters: what was fetched was more than the one record of a poll, and less than all", buried)
+				}
+				w.RunUntilDrained(t, "g", w.processor(t, processor.Config{}))
+				if n := len(w.values(t, "out")); n+buried != 30 {
+					t.Errorf("%d outputs and %d dead letters of 30 records", n, buried)
+				}
+				w.AssertExactlyOnce(t, "g", "out", "dead")
+			})
+		})
+	}
 }

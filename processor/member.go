@@ -394,6 +394,12 @@ func (m *member) failed(now time.Time, it *item, err error) {
 	} else {
 		m.log.Warn("sharetxn: record failed", "group", m.cfg.Group, "record", where(it), "attempt", it.failures, "delivery", h.deliveries, "then", what.String(), "err", err)
 	}
+	if m.stopping {
+		pause = min(pause, backoff(it.failures))
+		if what == again && !h.last() {
+			what = goBack
+		}
+	}
 	switch what {
 	case again:
 		m.wait(now.Add(pause), it, false)
@@ -419,10 +425,14 @@ func (m *member) pauseAfter(failures int) (pause time.Duration) {
 	return min(max(0, m.cfg.Failure.Backoff(failures)), longestWait)
 }
 
-// wait holds a record until due, to be handled again alone or released.
+// wait holds a record until due, to be handled again alone or released; a stop
+// waits with no release.
 func (m *member) wait(due time.Time, it *item, release bool) {
 	g := newGroup(time.Now(), it)
 	g.due, g.release = due, release
+	if m.stopping && release {
+		g.due = m.quiet
+	}
 	m.hand.groups = append(m.hand.groups, g)
 }
 

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -39,11 +40,7 @@ func (m *member) takeLast(now time.Time, items []*item) {
 			m.hand.groups = append(m.hand.groups, newGroup(now, it))
 			continue
 		}
-		due := m.quiet
-		if due.IsZero() {
-			due = now
-		}
-		m.wait(due, it, true)
+		m.wait(now, it, true)
 	}
 }
 
@@ -52,15 +49,23 @@ func (m *member) takeLast(now time.Time, items []*item) {
 func (m *member) drain(now time.Time) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	for {
+	for told := 0; told <= mostTold; {
 		b, err := m.consumer.Poll(ended)
-		if err != nil {
+		switch {
+		case b != nil:
+			b.KeepLocked(keepLocked)
+			m.takeLast(now, newItems(b))
+		case errors.Is(err, context.Canceled), sharetxn.IsFatal(err):
 			return
+		default: // it is told once, and stands before what was fetched
+			told++
 		}
-		b.KeepLocked(keepLocked)
-		m.takeLast(now, newItems(b))
 	}
 }
+
+// mostTold is how many errors of a consumer are passed over for what is behind
+// them.
+const mostTold = 100
 
 // giveBack releases records, which costs each a delivery; one on its last goes
 // to the dead letter instead.
@@ -118,6 +123,9 @@ func (m *member) close(hard context.Context, fatal error) error {
 	m.enter(stopping)
 	bound, cancel := context.WithTimeout(context.WithoutCancel(hard), lastWords)
 	defer cancel()
+	if !m.stopping {
+		m.quiet = time.Now().Add(quietAfter)
+	}
 	m.endCalls(bound)
 	if m.txn != nil {
 		select {
@@ -130,6 +138,13 @@ func (m *member) close(hard context.Context, fatal error) error {
 		if p := <-m.polled; p.batch != nil {
 			m.takeLast(time.Now(), newItems(p.batch))
 		}
+	}
+	if !m.quiet.IsZero() {
+		if fatal == nil {
+			pause(bound, time.Until(m.quiet))
+		}
+		m.quiet = time.Time{}
+		m.drain(time.Now())
 	}
 	m.leave(bound, fatal)
 	unfinished := m.txn
@@ -190,19 +205,32 @@ func (m *member) leave(bound context.Context, fatal error) {
 		}
 	}
 	m.hand.groups = nil
-	ours := held(items)
-	m.giveBack(time.Now(), ours)
-	units, _, _ := m.hand.take(time.Now(), m.limits(), true)
-	for len(units) > 0 {
-		t := &transaction{units: units}
-		if fatal == nil && m.txn == nil {
-			m.transact(bound, t)
-			m.count(t)
-		}
-		if t.outcome != sharetxn.Committed {
-			m.log.Error("sharetxn: records on their last delivery could not be put to the dead letter at the end; the broker archives them",
-				"group", m.cfg.Group, "record", where(units[0].items[0]), "records", len(units), "err", t.err)
-		}
-		units, _, _ = m.hand.take(time.Now(), m.limits(), true)
+	m.giveBack(time.Now(), held(items))
+	var last []*unit
+	for _, g := range m.hand.groups {
+		last = append(last, g.ready...)
+	}
+	for units := range slices.Chunk(last, m.cfg.MaxRecords) {
+		m.bury(bound, units, fatal != nil || m.txn != nil)
+	}
+}
+
+// bury puts records on their last delivery to the dead letter, in halves where
+// that fails.
+func (m *member) bury(bound context.Context, units []*unit, cannot bool) {
+	t := &transaction{units: units}
+	if !cannot {
+		m.transact(bound, t)
+		m.count(t)
+	}
+	half := len(units) / 2
+	switch {
+	case t.outcome == sharetxn.Committed, len(t.units) == 0: // or lost: they come back to some member
+	case t.outcome == sharetxn.Aborted && half > 0 && bound.Err() == nil && !sharetxn.IsFatal(t.err):
+		m.bury(bound, units[:half], false)
+		m.bury(bound, units[half:], false)
+	default:
+		m.log.Error("sharetxn: records on their last delivery could not be put to the dead letter at the end; the broker archives them",
+			"group", m.cfg.Group, "record", where(units[0].items[0]), "records", len(units), "err", t.err)
 	}
 }
