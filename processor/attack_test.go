@@ -13,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -277,4 +278,127 @@ func TestStopOnLastDeliveryUnpolled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a handler returns is the user's code too: a nil of an error type, as
+// happens in Go, is a panic of that record's handler and no one else's.
+func TestTypedNil(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feed(t, 5)
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Failure: processor.Failure{GiveUp: true}, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			if string(in.Value) == "1" {
+				var none *processor.RejectError
+				return copyOf(in), none
+			}
+			return copyOf(in), nil
+		})}))
+		w.want(t, 5, "1")
+	})
+}
+
+// A batch's verdicts without a reason are verdicts all the same, and so is a
+// letter that is refused at first.
+func TestBatchWithoutReason(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feed(t, 5)
+		var tries atomic.Int64
+		cfg := processor.Config{
+			Failure: processor.Failure{GiveUp: true, Attempts: 1},
+			BatchHandler: func(_ context.Context, b *processor.Batch) error {
+				for _, r := range b.Records() {
+					switch string(r.Value) {
+					case "1":
+						b.Reject(r, nil)
+					case "2":
+						b.Fail(r, nil)
+					default:
+						b.Accept(r, copyOf(r)...)
+					}
+				}
+				return nil
+			},
+		}
+		cfg.DeadLetter.Build = func(in *processor.Record, reason error) *kgo.Record {
+			if reason == nil {
+				t.Errorf("%s: no reason", in.Value)
+			}
+			if string(in.Value) == "2" && tries.Add(1) < 4 {
+				return &kgo.Record{Value: make([]byte, 3<<20)}
+			}
+			return nil
+		}
+		w.RunUntilDrained(t, "g", w.processor(t, cfg))
+		w.want(t, 5, "1", "2")
+		for _, r := range w.Committed(t, "dead") {
+			if reason := header(r, processor.HeaderReason); reason != "no reason given" {
+				t.Errorf("%s: %q", r.Value, reason)
+			}
+		}
+	})
+}
+
+// Hooks hear of a call that was given up when that happens, and of what it
+// returned later nothing: that is no verdict.
+func TestHooksOfAbandonedCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		w.feed(t, 1)
+		var calls atomic.Int64
+		p := w.processor(t, processor.Config{HandlerTimeout: time.Second, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			if calls.Add(1) == 1 {
+				time.Sleep(time.Minute) // and does not look at its context
+			}
+			return copyOf(in), nil
+		})})
+		stop := run(t, p)
+		w.WaitDrained(t, "g")
+		time.Sleep(2 * time.Minute)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, 1)
+		if got := w.seen.verdicts; len(got) != 2 || got["fail"] != 1 || got["accept"] != 1 {
+			t.Errorf("hooks saw %v", got)
+		}
+	})
+}
+
+// A dead letter whose transactions abort by no fault of its own waits longer
+// each time, as everything does.
+func TestDeadLetterBacksOff(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feed(t, 1)
+		for n := range 7 {
+			w.Inject(t, sharetxntest.Fault{Key: sharetxntest.ProduceKey, Nth: n + 1, Action: sharetxntest.Answer(kerr.UnknownServerError.Code)})
+		}
+		cfg := refusing(func() bool { return false }, nil)
+		began := time.Now()
+		w.RunUntilDrained(t, "g", w.processor(t, cfg))
+		if took := time.Since(began); took < 7*time.Second { // 100 ms doubling to 5 s, less a quarter
+			t.Errorf("7 aborts within %v", took)
+		}
+		w.want(t, 1, "0")
+	})
+}
+
+// Stop says whether it came to a hard stop, not whether its context has ended
+// by now.
+func TestStopAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, sharetxn.ProfileDraft95)
+		p := w.processor(t, processor.Config{})
+		if err := run(t, p)(); err != nil {
+			t.Fatal(err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 50 {
+			if err := p.Stop(ended); err != nil {
+				t.Fatalf("Stop of what has ended: %v", err)
+			}
+		}
+	})
 }

@@ -81,7 +81,9 @@ func (b *Batch) AcceptRest(outputs ...*kgo.Record) {
 }
 
 // Reject is Reject for a Handler.
-func (b *Batch) Reject(in *Record, reason error) { b.one(in, decision{kind: rejected, err: reason}) }
+func (b *Batch) Reject(in *Record, reason error) {
+	b.one(in, decision{kind: rejected, err: given(reason)})
+}
 
 // Release is Release for a Handler.
 func (b *Batch) Release(in *Record, backoff time.Duration) {
@@ -89,7 +91,9 @@ func (b *Batch) Release(in *Record, backoff time.Duration) {
 }
 
 // Fail fails one record as an error of a Handler does.
-func (b *Batch) Fail(in *Record, err error) { b.one(in, decision{kind: failed, err: err, own: true}) }
+func (b *Batch) Fail(in *Record, err error) {
+	b.one(in, decision{kind: failed, err: given(err), own: true})
+}
 
 func (b *Batch) one(in *Record, d decision) {
 	i, ok := b.index[in]

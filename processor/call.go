@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Why a handler's context ends.
@@ -31,8 +33,10 @@ type call struct {
 	g      *group
 	items  []*item
 	cancel context.CancelCauseFunc
-	ends   time.Time // HandlerTimeout
-	ended  time.Time // when cancel was called; zero: not
+	began  time.Time
+	ends   time.Time   // HandlerTimeout
+	told   atomic.Bool // the hooks were, by the call itself or by the loop that gave it up
+	ended  time.Time   // when cancel was called; zero: not
 	why    error
 }
 
@@ -89,33 +93,42 @@ func (c *call) run(ctx context.Context, cfg *Config, in []*Record) []decision {
 		return b.conclude(err)
 	}
 	d := decision{records: []int{0}, own: true}
-	err := guard(func() (err error) {
-		d.outputs, err = cfg.Handler(ctx, in[0])
-		return err
+	err := guard(func() error {
+		outputs, err := cfg.Handler(ctx, in[0])
+		d = d.decided(outputs, err) // asks err, which is the user's code too
+		return nil
 	})
-	return []decision{d.decided(err)}
+	if err != nil {
+		d = d.decided(nil, err)
+	}
+	return []decision{d}
 }
 
-// decided reads a Handler's error.
-func (d decision) decided(err error) decision {
+// decided reads what a Handler returned.
+func (d decision) decided(outputs []*kgo.Record, err error) decision {
 	reject, isReject := errors.AsType[*RejectError](err)
 	release, isRelease := errors.AsType[*ReleaseError](err)
 	switch {
 	case err == nil:
-		d.kind = accepted
-		return d
+		d.kind, d.outputs = accepted, outputs
 	case isReject:
-		d.kind, d.err = rejected, reject.Reason
-		if d.err == nil {
-			d.err = errors.New("no reason given")
-		}
+		d.kind, d.err = rejected, given(reject.Reason)
 	case isRelease:
 		d.kind, d.backoff = released, release.Backoff
 	default:
 		d.kind, d.err = failed, err
 	}
-	d.outputs = nil
 	return d
+}
+
+var errNoReason = errors.New("no reason given")
+
+// given is the reason, if there is one.
+func given(reason error) error {
+	if reason == nil {
+		return errNoReason
+	}
+	return reason
 }
 
 var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")

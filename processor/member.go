@@ -165,7 +165,7 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 	for c := range m.calls {
 		abandon, when := c.look(now)
 		if abandon {
-			m.abandon(now, c)
+			m.abandon(hard, now, c)
 			continue
 		}
 		at = earlier(at, when)
@@ -254,7 +254,7 @@ func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Ti
 		return time.Time{}
 	}
 	ctx, cancel := context.WithCancelCause(hard)
-	c := &call{g: g, items: items, cancel: cancel, ends: now.Add(m.cfg.HandlerTimeout)}
+	c := &call{g: g, items: items, cancel: cancel, began: now, ends: now.Add(m.cfg.HandlerTimeout)}
 	m.calls[c] = struct{}{}
 	m.calling += bytesOf(items)
 	in := make([]*Record, len(items))
@@ -266,11 +266,8 @@ func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Ti
 		for i := range items {
 			result[0].records = append(result[0].records, i)
 		}
-		began := time.Now()
 		defer func() {
-			for _, d := range result {
-				m.tell(ctx, in, d, time.Since(began))
-			}
+			m.tell(ctx, c, result)
 			cancel(nil)
 			select {
 			case m.called <- called{c, result}:
@@ -283,19 +280,25 @@ func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Ti
 	return at
 }
 
-// tell tells the hooks.
-func (m *member) tell(ctx context.Context, in []*Record, d decision, took time.Duration) {
-	for _, i := range d.records {
-		r := in[i]
-		m.hooks(ctx, sharetxn.Handled{
-			Group: m.cfg.Group, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-			Verdict: d.kind.String(), DeliveryCount: r.DeliveryCount, Took: took, Err: d.err,
-		})
+// tell tells the hooks what a call came to, if nobody did.
+func (m *member) tell(ctx context.Context, c *call, decisions []decision) {
+	if !c.told.CompareAndSwap(false, true) {
+		return
+	}
+	took := time.Since(c.began)
+	for _, d := range decisions {
+		for _, i := range d.records {
+			r := c.items[i].rec
+			m.hooks(ctx, sharetxn.Handled{
+				Group: m.cfg.Group, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+				Verdict: d.kind.String(), DeliveryCount: r.DeliveryCount(), Took: took, Err: d.err,
+			})
+		}
 	}
 }
 
 // abandon gives a call up that did not return.
-func (m *member) abandon(now time.Time, c *call) {
+func (m *member) abandon(hard context.Context, now time.Time, c *call) {
 	m.abandoned++
 	m.log.Error("sharetxn: a handler did not return after its context had ended; its goroutine is left behind", "group", m.cfg.Group,
 		"record", where(c.items[0]), "records", len(c.items), "left behind", m.abandoned)
@@ -303,6 +306,7 @@ func (m *member) abandon(now time.Time, c *call) {
 	for i := range c.items {
 		d.records = append(d.records, i)
 	}
+	m.tell(hard, c, []decision{d})
 	m.finish(now, c, []decision{d})
 }
 
@@ -437,7 +441,7 @@ func (m *member) wait(due time.Time, it *item, release bool) {
 }
 
 // doom sends a record to the dead letter, in a transaction of its own.
-func (m *member) doom(now time.Time, it *item, reason error, after time.Duration) {
+func (m *member) doom(now time.Time, it *item, reason error, after time.Duration) *group {
 	if it.doomed == nil {
 		it.doomed = reason
 	}
@@ -445,6 +449,7 @@ func (m *member) doom(now time.Time, it *item, reason error, after time.Duration
 	g.due = now.Add(after)
 	g.add(now, newUnit([]*item{it}, true, it.doomed, nil))
 	m.hand.groups = append(m.hand.groups, g)
+	return g
 }
 
 // split has items handled again in halves, or one alone.
@@ -477,7 +482,7 @@ func (m *member) requeue(now time.Time, items []*item, aborts int, own bool) {
 		return
 	}
 	if it := fresh[0]; it.doomed != nil {
-		m.doom(now, it, it.doomed, backoff(max(1, aborts)))
+		m.doom(now, it, it.doomed, backoff(max(1, aborts))).aborts = aborts
 		return
 	}
 	g := newGroup(now, fresh...)
@@ -505,8 +510,11 @@ func (m *member) commit(hard context.Context, units []*unit, aborts int) {
 func (m *member) concluded(now time.Time, t *transaction) error {
 	m.txn = nil
 	m.count(t)
-	if t.outcome == sharetxn.Unknown { // hard stop, or fatal: whoever has the id next decides
-		return t.err
+	if t.outcome == sharetxn.Unknown { // whoever has the id next decides
+		if sharetxn.IsFatal(t.err) {
+			return t.err
+		}
+		return nil // a hard stop
 	}
 	again := t.leftOut
 	if t.outcome == sharetxn.Aborted {

@@ -174,10 +174,15 @@ func (p *Processor) Stop(ctx context.Context) error {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
-		p.hard.pull()
-		<-p.done
-		return context.Cause(ctx)
 	}
+	select {
+	case <-p.done: // both were so
+		return nil
+	default:
+	}
+	p.hard.pull()
+	<-p.done
+	return context.Cause(ctx)
 }
 
 // Status is for health endpoints. It asks nobody.
