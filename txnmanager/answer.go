@@ -87,8 +87,9 @@ type partKey struct {
 func keyOf(tp acks.TopicIDPartition) partKey { return partKey{tp.TopicID, tp.Partition} }
 
 // freedSet is which partitions' records may be anyone's after an abort: all that
-// were sent to brokers of a profile that frees them, but those that were refused
-// as a whole, and those that were found to be another's. It is complete before anyone reads it.
+// an attempt may have staged at a broker of a profile that frees them, whatever
+// later attempts were answered, and those that were found to be another's. It is
+// complete before anyone reads it.
 type freedSet map[memberPart]struct{}
 
 type memberPart struct {
@@ -96,6 +97,7 @@ type memberPart struct {
 	partKey
 }
 
+// mark is for a request of which nothing proves that it staged nothing.
 func (s freedSet) mark(r *stageRequest) {
 	for _, p := range r.parts {
 		s.add(r.member, p.tp)
@@ -106,13 +108,6 @@ func (s freedSet) mark(r *stageRequest) {
 // took them for its own would run them again without end.
 func (s freedSet) add(m groupmeta.ShareGroupMetadata, tp acks.TopicIDPartition) {
 	s[memberPart{m.GroupID(), m.MemberID(), keyOf(tp)}] = struct{}{}
-}
-
-// unmark undoes mark.
-func (s freedSet) unmark(r *stageRequest) {
-	for _, p := range r.parts {
-		delete(s, memberPart{r.member.GroupID(), r.member.MemberID(), keyOf(p.tp)})
-	}
 }
 
 func (s freedSet) has(group, member string, tp acks.TopicIDPartition) bool {

@@ -23,7 +23,6 @@ type stageRequest struct {
 	parts  []part
 	moved  bool // another node refused its partitions as not their leader
 	sent   bool // it may have arrived
-	lost   bool // once it was sent and not answered
 
 	profile     wire.Profile // it was sent in
 	contradicts bool         // it is to be refused: see confirm

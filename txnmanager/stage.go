@@ -232,9 +232,6 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	if ctx.Err() != nil { // too late to begin, though kgo would still write it
 		return nil, cause(ctx)
 	}
-	if profile.AbortFrees() && !r.contradicts {
-		t.freed.mark(r)
-	}
 	began := time.Now()
 	kresp, err := m.client.Broker(int(r.node)).Request(ctx, r.build(profile, m.id, t.ident))
 	if probe.Behind(err) {
@@ -244,13 +241,13 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 	if err == nil && !ok {
 		err = fmt.Errorf("answer is a %T", kresp)
 	}
-	r.sent = r.sent || !unsent(err)
-	r.lost = r.lost || err != nil
+	arrived := !unsent(err)
+	r.sent = r.sent || arrived
 	if r.contradicts {
 		return resp, err
 	}
-	if err == nil && !r.lost && refusedWhole(resp.ErrorCode) {
-		t.freed.unmark(r)
+	if profile.AbortFrees() && arrived && (err != nil || !refusedWhole(resp.ErrorCode)) {
+		t.freed.mark(r)
 	}
 	ranges, offsets := r.size()
 	m.onStage(ctx, sharetxn.Stage{
