@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/processor"
+	"github.com/sharetxn/sharetxn/producer"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A Processor on stock Kafka says at once that it cannot keep its promise, and
+// how; it fences nobody, joins no group and stages nothing.
+func TestProcessorOnStockKafka(t *testing.T) {
+	k := broker(t)
+	ctx := testkit.Deadline(t, 40*time.Second)
+	w := open(t, k)
+	in := w.topic(ctx, t, "in", 1)
+	for _, profile := range []sharetxn.Profile{sharetxn.ProfileAuto, sharetxn.ProfileKIP93} {
+		cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(seeds(w.plain)...), kgo.Dialer(w.tap.Dial)), sharetxn.WithProfile(profile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		p, err := processor.New(cl, processor.Config{
+			Group: "processors", Topics: []string{in}, DeadLetter: processor.DeadLetter{Topic: "dead"},
+			Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) { return nil, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.Run(ctx)
+		if _, ok := errors.AsType[*sharetxn.UnsupportedError](err); !ok || !sharetxn.IsFatal(err) || !strings.Contains(err.Error(), "processor.Ledger") {
+			t.Errorf("profile %v: Run: %v", profile, err)
+		}
+	}
+	for _, key := range []int16{93, 95, keyInitProducerID, kmsg.ShareGroupHeartbeat.Int16()} {
+		if n := w.tap.Seen(key); n != 0 {
+			t.Errorf("%d requests with key %d", n, key)
+		}
+	}
+}
+
+// The Processor reads a group's delivery limit where real brokers tell it.
+func TestGroupTellsItsDeliveryLimit(t *testing.T) {
+	k := broker(t)
+	ctx := testkit.Deadline(t, 40*time.Second)
+	w := open(t, k)
+	for limit, configs := range map[string]map[string]string{"5": nil, "3": {"share.delivery.count.limit": "3"}} {
+		group := w.group(ctx, t, configs)
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeGroupConfig, group, []string{"share.delivery.count.limit"}
+		req.Resources = append(req.Resources, r)
+		resp, err := req.RequestWith(ctx, w.plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rs := resp.Resources; len(rs) != 1 || rs[0].ErrorCode != 0 || len(rs[0].Configs) != 1 || rs[0].Configs[0].Value == nil || *rs[0].Configs[0].Value != limit {
+			t.Errorf("limit %s: %+v", limit, rs)
+		}
+	}
+}
+
+// Two ids in turn on a real coordinator: every transaction commits, in order,
+// with no wait that shows as an error.
+func TestAlternateIDs(t *testing.T) {
+	k := broker(t)
+	ctx := testkit.Deadline(t, 40*time.Second)
+	w := open(t, k)
+	out := w.topic(ctx, t, "out", 1)
+	p := w.producer(t, producer.AlternateIDs(2))
+	var want []string
+	for i := range 50 {
+		tx, err := p.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := string(rune('a' + i%26))
+		if err := tx.Produce(ctx, &kgo.Record{Topic: out, Value: []byte(v)}); err != nil {
+			t.Fatal(err)
+		}
+		if i%10 == 7 {
+			if err := tx.Abort(ctx); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if o, err := tx.Commit(ctx); o != sharetxn.Committed {
+			t.Fatal(o, err)
+		}
+		want = append(want, v)
+	}
+	if got := w.visible(ctx, t, out); !slices.Equal(got, want) {
+		t.Errorf("committed %v, want %v", got, want)
+	}
+}
