@@ -226,8 +226,9 @@ func (p *Producer) stale(op string, h bind.Handle, why string) error {
 
 // Close aborts an open transaction, waits for one that is being ended, settles
 // an unknown outcome if it can, and frees everything. Bounded by CloseTimeout;
-// idempotent; safe for concurrent use. The error says that an outcome stayed
-// unknown; the next producer of the id makes the broker decide.
+// idempotent; safe for concurrent use. The error says that an end stayed
+// unanswered; the next producer of the id makes the broker decide. Where no commit
+// was ever sent the batches are given back all the same.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true

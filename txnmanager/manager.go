@@ -362,8 +362,9 @@ func (m *TransactionManager) Begin(ctx context.Context, start Start) (context.Co
 
 // Close aborts an open transaction, settles an unknown outcome if it can, and
 // frees everything. Bounded by CloseTimeout; idempotent; safe for concurrent
-// use. The error, of class unknown, says that an outcome stayed open: the next
-// producer of the id makes the broker abort what is still to be decided.
+// use. The error, of class unknown, says that an end stayed unanswered: the next
+// producer of the id makes the broker abort what is still to be decided. Where it
+// was an abort, Settled is told Aborted all the same.
 func (m *TransactionManager) Close() error {
 	m.closeOnce.Do(func() { m.closeErr = m.close() })
 	return m.closeErr
@@ -393,6 +394,7 @@ func (m *TransactionManager) close() error {
 		bounded, free := m.leash.hold(ctx)
 		err = m.settle(bounded, "Close")
 		free()
+		m.letGo(ctx)
 	}
 	m.leash.sever()
 	closed := m.step("Close", evClose)

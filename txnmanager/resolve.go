@@ -116,3 +116,19 @@ func (m *TransactionManager) settle(ctx context.Context, op string) error {
 	}
 	return nil
 }
+
+// letGo ends at Close what is in question only because an abort has no answer: no
+// commit ever left and none will, so nothing can be committed, and whoever still
+// holds the transaction's records would otherwise hold and renew them for ever.
+// The next producer of the id, or its timeout, ends it at the broker. The turn is
+// held.
+func (m *TransactionManager) letGo(ctx context.Context) {
+	m.mu.Lock()
+	t := m.pending
+	m.mu.Unlock()
+	if t == nil || t.q.mayHaveCommitted {
+		return
+	}
+	m.log.Warn("closed while an abort has no answer; its transaction stays open at the broker until the next producer of the id, or its timeout", "transactional_id", m.id)
+	_, _ = t.finish(ctx, "Close", judgement{final: true, outcome: sharetxn.Aborted, next: evSettledLost})
+}

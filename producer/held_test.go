@@ -1,0 +1,93 @@
+package producer
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/internal/wire"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A producer that is closed while its abort has no answer lets go of what it
+// held: no commit was ever sent, so nothing is unknown of the records, and nobody
+// else would ever give them back.
+func TestCloseWithUnansweredAbort(t *testing.T) {
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		for _, how := range []string{"Abort", "Close"} {
+			t.Run(how, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
+				w := start(t, setup{profile: profile})
+				w.feed(ctx, t, 3)
+				c := w.consumer(t, "g")
+				p := w.producer(t, "tx", ResolveTimeout(100*time.Millisecond), CloseTimeout(300*time.Millisecond))
+				bs := gather(ctx, t, c, 3)
+				tx, err := p.Begin(ctx, join(bs))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("never")}); err != nil {
+					t.Fatal(err)
+				}
+				f := w.inject(keyEndTxn, 1<<30, always(broker.Action{LoseRequest: true}))
+				if how == "Abort" {
+					if err := tx.Abort(ctx); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+						t.Fatalf("Abort: %v", err)
+					}
+					if n := count(bs); n != 3 {
+						t.Fatalf("%d records are held while the id is in question, want 3", n)
+					}
+				}
+				if err := p.Close(); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+					t.Errorf("Close: %v", err)
+				}
+				if f.fired.Load() == 0 {
+					t.Fatal("the fault did not fire")
+				}
+				if o := tx.Outcome(); o != sharetxn.Aborted {
+					t.Errorf("outcome %v", o)
+				}
+				w.SetIntercept(nil)
+				next := w.producer(t, "tx")
+				if out, err := w.one(ctx, next, bs, "it"); out != sharetxn.Committed {
+					t.Fatalf("the same batches in another producer's transaction: %v, %v", out, err)
+				}
+				w.waitDone(ctx, t, "g", 3)
+				same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
+			})
+		}
+	})
+}
+
+// Its neighbour: once a commit was sent nothing is given back, whatever Close
+// finds; the records may be committed.
+func TestCloseWithUnansweredCommit(t *testing.T) {
+	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		ctx := testkit.Deadline(t, 30*time.Second)
+		w := start(t, setup{profile: profile})
+		w.feed(ctx, t, 3)
+		c := w.consumer(t, "g")
+		p := w.producer(t, "tx", ResolveTimeout(100*time.Millisecond), CloseTimeout(300*time.Millisecond))
+		bs := gather(ctx, t, c, 3)
+		f := w.inject(keyEndTxn, 1<<30, always(broker.Action{LoseAnswer: true}))
+		if out, err := w.one(ctx, p, bs, "it"); out != sharetxn.Unknown {
+			t.Fatalf("%v, %v", out, err)
+		}
+		if err := p.Close(); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
+			t.Errorf("Close: %v", err)
+		}
+		if f.fired.Load() < 2 {
+			t.Fatalf("the fault fired %d times", f.fired.Load())
+		}
+		w.SetIntercept(nil)
+		next := w.producer(t, "tx")
+		if out, err := w.one(ctx, next, bs, "again"); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrStale) {
+			t.Fatalf("what may be committed was taken again: %v, %v", out, err)
+		}
+		w.waitDone(ctx, t, "g", 3)
+		same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
+	})
+}
