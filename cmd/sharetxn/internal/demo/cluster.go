@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/history"
+	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/wire"
 )
@@ -65,16 +67,31 @@ func window(what string) string {
 	return what
 }
 
-// aborted counts the transactions that the coordinator has aborted.
-func aborted(ctx context.Context, b *broker.Cluster) (n int, err error) {
+// happened counts the events of a kind that something is true of.
+func happened[E any](ctx context.Context, b *broker.Cluster, is func(E) bool) (n int, err error) {
 	facts, err := b.Facts(ctx, group)
 	if err != nil {
 		return 0, err
 	}
 	for _, e := range facts.Events {
-		if e, ok := e.(txn.Event); ok && e.Applied && !e.Commit {
+		if e, ok := e.(E); ok && is(e) {
 			n++
 		}
 	}
 	return n, nil
+}
+
+// aborted counts the transactions that the coordinator has aborted.
+func aborted(ctx context.Context, b *broker.Cluster) (int, error) {
+	return happened(ctx, b, func(e txn.Event) bool { return e.Applied && !e.Commit })
+}
+
+// expired tells whether locks of records ran out that their member held.
+func expired(ctx context.Context, b *broker.Cluster, r records) (bool, error) {
+	n, err := happened(ctx, b, func(e share.Event) bool {
+		return e.Kind == share.EventExpired && e.Group == group && e.Member == r.member && slices.ContainsFunc(r.places, func(p place) bool {
+			return b.TopicName(e.Topic) == p.topic && e.Partition == p.partition && e.First <= p.last && p.first <= e.Last
+		})
+	})
+	return n > 0, err
 }

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -31,16 +32,16 @@ type director struct {
 	queue   []faults.Strike
 	chances int // of the first in the queue, so far
 	tally   faults.Tally
-	under   map[*slot]bool       // struck, and not over it
-	open    map[txn.Key]*records // what each transaction has staged
-	woken   map[txn.Key]bool     // zombies that may commit: whether they tried
-	over    int                  // strikes that are over: for progress
+	under   map[*slot]faults.Kind // struck, and not over it
+	open    map[txn.Key]*records  // what each transaction has staged
+	woken   map[txn.Key]bool      // zombies that may commit: whether they tried
+	over    int                   // strikes that are over: for progress
 }
 
 func newDirector(b *broker.Cluster, p pattern, plan faults.Plan, tell func(string), fail func(error)) *director {
 	return &director{
 		b: b, pattern: p, fail: fail, tell: tell, queue: slices.Clone(plan.Strikes), tally: plan.Tally(),
-		under: make(map[*slot]bool), open: make(map[txn.Key]*records), woken: make(map[txn.Key]bool),
+		under: make(map[*slot]faults.Kind), open: make(map[txn.Key]*records), woken: make(map[txn.Key]bool),
 	}
 }
 
@@ -62,12 +63,17 @@ func (d *director) idle() bool {
 func (d *director) hungry() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.queue) > 0 && !d.crowded()
+	return len(d.queue) > 0 && d.possible(d.queue[0].Kind)
 }
 
-// crowded tells whether so many processes are struck that no other may be: one
-// always works. d.mu is held.
-func (d *director) crowded() bool { return len(d.under) >= max(1, len(d.fleet.slots)-1) }
+// possible tells whether a fault of a kind may strike now: one process always
+// works, and where locks are to run out no leader moves, which would free the
+// records first. d.mu is held.
+func (d *director) possible(k faults.Kind) bool {
+	crowded := len(d.under) >= max(1, len(d.fleet.slots)-1)
+	paused := slices.Contains(slices.Collect(maps.Values(d.under)), faults.Paused)
+	return !crowded && (k != faults.LeaderMove || !paused)
+}
 
 func (d *director) sofar() (t faults.Tally, over int) {
 	d.mu.Lock()
@@ -99,7 +105,7 @@ func (d *director) intercept(ctx context.Context, r broker.Request) broker.Actio
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.queue) == 0 || d.under[c.slot] || !d.fits(d.queue[0].Kind, c) {
+	if len(d.queue) == 0 || !d.fits(d.queue[0].Kind, c) {
 		return broker.Action{}
 	}
 	s := d.queue[0]
@@ -107,7 +113,7 @@ func (d *director) intercept(ctx context.Context, r broker.Request) broker.Actio
 		return broker.Action{}
 	}
 	d.queue, d.chances = d.queue[1:], 0
-	d.under[c.slot] = true
+	d.under[c.slot] = s.Kind
 	return d.strike(ctx, s, c)
 }
 
@@ -166,7 +172,8 @@ const most = deliveryLimit / 2
 // fits tells whether a fault of a kind can strike now, by the brokers' state;
 // d.mu is held.
 func (d *director) fits(k faults.Kind, c chance) bool {
-	return c.at == d.pattern.window(k) && !d.crowded() && c.records.fresh(d.b, most) && c.held(d.b, d.pattern)
+	_, struck := d.under[c.slot]
+	return !struck && d.possible(k) && c.at == d.pattern.window(k) && c.records.fresh(d.b, most) && c.held(d.b, d.pattern)
 }
 
 // window is the moment that a fault is aimed at. Without staging it is what lies

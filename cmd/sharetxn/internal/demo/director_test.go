@@ -76,7 +76,7 @@ func TestMissedStrike(t *testing.T) {
 	d := newDirector(nil, staged, faults.Plan{Strikes: []faults.Strike{paused}}, func(s string) { told = append(told, s) }, nil)
 	d.fleet = newFleet(Config{Members: 2}, staged, nil, nil, nil, nil, nil)
 	at := chance{slot: d.fleet.slots[0]}
-	d.under[at.slot] = true
+	d.under[at.slot] = faults.Killed
 	if d.idle() || d.settled() || d.hungry() { // two members, and one must always work
 		t.Fatal("nothing seems to be under way")
 	}

@@ -58,7 +58,7 @@ func newFleet(cfg Config, p pattern, seeds []string, count *counts, h *handler, 
 }
 
 // transactionalID is what the Processor makes of a slot's name; with two ids in
-// turn the other one has "-1" behind it.
+// turn the other one has something behind it.
 func transactionalID(slot string) string { return group + "-" + slot + "-m0" }
 
 // owner is the slot that a transactional id belongs to.

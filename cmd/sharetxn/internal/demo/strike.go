@@ -20,10 +20,11 @@ func (d *director) strike(ctx context.Context, s faults.Strike, c chance) broker
 	switch s.Kind {
 	case faults.Killed:
 		return broker.Action{LoseRequest: true, Before: func() {
+			hit := c.held(d.b, d.pattern) // before its end frees what it held
 			if err := d.fleet.kill(ctx, c.slot); err != nil {
 				d.fail(err)
 			}
-			d.done(s, c, c.held(d.b, d.pattern))
+			d.done(s, c, hit)
 		}}
 	case faults.Zombie: // its commit is lost, and comes again when it wakes
 		return broker.Action{LoseRequest: true, Before: func() { d.zombie(ctx, s, c) }}
@@ -55,12 +56,19 @@ func (d *director) took(c chance) bool {
 	return c.records.none(d.b, share.Acquired)
 }
 
-// pause stops a process until the locks of its records have run out.
+// pause stops a process until the locks of its records have run out. It missed
+// if they were lost otherwise.
 func (d *director) pause(ctx context.Context, s faults.Strike, c chance) {
 	p := d.fleet.process(c.slot)
 	p.link.Hold()
 	defer p.link.Resume()
 	hit := c.held(d.b, d.pattern) && await(ctx, patience, func() bool { return c.records.none(d.b, share.Acquired) })
+	if hit {
+		var err error
+		if hit, err = expired(ctx, d.b, c.records); err != nil {
+			d.fail(err)
+		}
+	}
 	d.done(s, c, hit)
 }
 
