@@ -163,12 +163,14 @@ func (t *Txn) abandon() bool {
 
 func (t *Txn) end(ctx context.Context, commit bool) (sharetxn.Outcome, error) {
 	o, err := t.tx.End(ctx, commit)
-	if !errors.Is(err, sharetxn.ErrTxnEnded) {
-		return o, err
+	switch {
+	case !errors.Is(err, sharetxn.ErrTxnEnded):
+	case errors.Is(err, sharetxn.ErrAborted), errors.Is(err, sharetxn.ErrOutcomeUnknown): // only its reason
+	default: // Close was quicker
+		<-t.done
+		return t.result()
 	}
-	// Close was quicker.
-	<-t.done
-	return t.result()
+	return o, err
 }
 
 // result is how the transaction has ended.
@@ -210,12 +212,20 @@ func (t *Txn) Produce(ctx context.Context, rs ...*kgo.Record) error {
 	if err := t.tx.OpenOutputs(ctx); err != nil {
 		return err
 	}
+	return t.handOver(ctx, rs)
+}
+
+// handOver gives records to kgo; outputs are open.
+func (t *Txn) handOver(ctx context.Context, rs []*kgo.Record) error {
+	cl := t.lane.out.present()
+	if cl == nil { // Close has ended the transaction since
+		return t.endedError("Produce")
+	}
 	// kgo fails a record whose context ends at any time before it is sent. A
 	// context made for this call alone, and cancelled after it, must not do that.
 	record, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stop()
-	cl := t.lane.out.present()
 	for _, r := range rs {
 		cl.Produce(record, r, t.delivered)
 	}

@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -61,4 +62,75 @@ func TestProduceOnly(t *testing.T) {
 		want = append(want, v)
 	}
 	same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+}
+
+// A reason that is itself about an ended transaction, of another producer or of
+// one before, is a reason like any other.
+func TestAbortedBecauseAnotherHadEnded(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p, other := w.producer(t, "tx"), w.producer(t, "other")
+	ended, err := other.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ended.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+		return errors.Join(tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("never")}), ended.Produce(ctx, &kgo.Record{Topic: "out"}))
+	})
+	if out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrAborted) || !errors.Is(err, sharetxn.ErrTxnEnded) {
+		t.Errorf("%v, %v", out, err)
+	}
+	w.works(ctx, t, p, "it")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
+}
+
+// A Produce that Close overtakes, after its look at the transaction and before
+// kgo, is refused like any other that is late. A Commit that waits for it lets
+// Close do so.
+func TestProduceOvertakenByClose(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx")
+	tx, err := p.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("first")}); err != nil {
+		t.Fatal(err)
+	}
+	_, leave, err := tx.enter(ctx, "Produce")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		out sharetxn.Outcome
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		out, err := tx.Commit(ctx)
+		ended <- result{out, err}
+	}()
+	testkit.Eventually(ctx, t, "Commit takes nothing more", func() bool {
+		_, leave, err := tx.enter(ctx, "Produce")
+		if err == nil {
+			leave()
+		}
+		return err != nil
+	})
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := tx.handOver(ctx, []*kgo.Record{{Topic: "out", Value: []byte("late")}}); !errors.Is(err, sharetxn.ErrTxnEnded) {
+		t.Errorf("Produce: %v", err)
+	}
+	leave()
+	if r := <-ended; r.out != sharetxn.Aborted || !errors.Is(r.err, sharetxn.ErrAborted) {
+		t.Errorf("Commit: %v, %v", r.out, r.err)
+	}
+	w.works(ctx, t, w.producer(t, "tx"), "it")
+	same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
 }
