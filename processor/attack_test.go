@@ -3,6 +3,7 @@ package processor_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -400,5 +401,31 @@ func TestStopAfterTheEnd(t *testing.T) {
 				t.Fatalf("Stop of what has ended: %v", err)
 			}
 		}
+	})
+}
+
+// A consumer that has ended for good ends Run, also while so much is held that
+// nothing is polled: what it holds it can never commit.
+func TestConsumerEndsWhileFull(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feedMore(t, 10, 1)
+		p := w.processor(t, processor.Config{MaxBytes: 1, HandlerTimeout: time.Hour, Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			w.Inject(t, sharetxntest.Fault{Key: sharetxntest.HeartbeatKey, Action: sharetxntest.Answer(kerr.GroupAuthorizationFailed.Code)})
+			time.Sleep(2 * time.Minute) // the group forgets the member
+			return copyOf(in), nil
+		}})
+		began := time.Now()
+		if err := p.Run(t.Context()); !errors.Is(err, kerr.GroupAuthorizationFailed) || !sharetxn.IsFatal(err) {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took > 3*time.Minute {
+			t.Errorf("it took %v to notice", took)
+		}
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{}))
+		if got := w.values(t, "out"); len(got) != 1 || got["10"] != 1 {
+			t.Errorf("outputs %v", got)
+		}
+		w.AssertExactlyOnce(t, "g", "out", "dead")
 	})
 }

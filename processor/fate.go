@@ -101,6 +101,16 @@ func ownFault(err error) bool {
 	return !states[e.Code] && !kerr.IsRetriable(kerr.ErrorForCode(e.Code))
 }
 
+// outcast tells of an abort because the group does not know the member.
+func outcast(err error) bool {
+	for _, code := range []error{kerr.UnknownMemberID, kerr.FencedMemberEpoch, kerr.GroupIDNotFound} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
 func transient(err error) bool {
 	for _, t := range []error{context.Canceled, context.DeadlineExceeded, kgo.ErrRecordTimeout, kgo.ErrRecordRetries, kgo.ErrClientClosed, kgo.ErrAborting, sharetxn.ErrClosed, sharetxn.ErrTxnEnded} {
 		if errors.Is(err, t) {

@@ -534,6 +534,18 @@ func (m *member) concluded(now time.Time, t *transaction) error {
 		m.requeue(now, ours, 0, false) // to be given back
 		return t.err
 	}
+	if outcast(t.err) {
+		// Only a poll tells whether the consumer joins again or has ended for good,
+		// and while much is held there is none.
+		b, err := m.glance()
+		switch {
+		case b != nil:
+			m.take(now, b)
+		case sharetxn.IsFatal(err):
+			m.requeue(now, ours, 0, false) // to be given back
+			return err
+		}
+	}
 	if _, failed := apart(len(ours), t.aborts+1, own); failed {
 		m.failed(now, ours[0], t.err)
 		return nil
@@ -552,12 +564,7 @@ func (m *member) received(now time.Time, p polled) error {
 	switch {
 	case p.batch != nil:
 		m.pollFails = 0
-		p.batch.KeepLocked(keepLocked)
-		if items := newItems(p.batch); m.stopping {
-			m.takeLast(now, items)
-		} else {
-			m.join(now, items)
-		}
+		m.take(now, p.batch)
 		return nil
 	case m.stopping:
 		return nil
@@ -569,6 +576,23 @@ func (m *member) received(now time.Time, p polled) error {
 	m.see(func(r *MemberStatus) { r.Err = p.err })
 	m.log.Warn("sharetxn: poll failed", "group", m.cfg.Group, "member", m.n, "err", p.err)
 	return nil
+}
+
+// take takes over what was polled.
+func (m *member) take(now time.Time, b *shareconsumer.Batch) {
+	b.KeepLocked(keepLocked)
+	if items := newItems(b); m.stopping {
+		m.takeLast(now, items)
+	} else {
+		m.join(now, items)
+	}
+}
+
+// glance is a poll that does not wait.
+func (m *member) glance() (*shareconsumer.Batch, error) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return m.consumer.Poll(ended)
 }
 
 // join makes a group of fresh records, or adds them to one that is still to be

@@ -47,14 +47,11 @@ func (m *member) takeLast(now time.Time, items []*item) {
 // drain takes what the consumer has fetched and nobody polled: closing it would
 // release that, and the broker would archive what is on its last delivery.
 func (m *member) drain(now time.Time) {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
 	for told := 0; told <= mostTold; {
-		b, err := m.consumer.Poll(ended)
+		b, err := m.glance()
 		switch {
 		case b != nil:
-			b.KeepLocked(keepLocked)
-			m.takeLast(now, newItems(b))
+			m.take(now, b)
 		case errors.Is(err, context.Canceled), sharetxn.IsFatal(err):
 			return
 		default: // it is told once, and stands before what was fetched
