@@ -51,8 +51,13 @@ func (c *initCounter) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _
 // short transaction.
 const followBackoff = time.Millisecond
 
+// topicRetries is how often a topic that metadata does not have is asked for again
+// (kgo's default is 4), 5 s apart: the error that names it must come before the
+// transaction's timeout, which names nothing.
+const topicRetries = 1
+
 func newOutputs(co *core.Cluster, transactionalID string, cfg config) *outputs {
-	return &outputs{core: co, inits: &initCounter{}, opts: append(slices.Clone(cfg.kafka),
+	return &outputs{core: co, inits: &initCounter{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
 		kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(cfg.timeout),
 		kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn(),
 	)}
