@@ -12,7 +12,9 @@ import (
 // transaction, whose outputs are visible, all of them; nothing is left,
 // acquired, staged or archived at its delivery limit; nothing is visible that no
 // such transaction wrote. outputs are the topics that the group's transactions
-// may write to; none named means all that they did write to.
+// may write to. Name them: without names it looks only where the group's own
+// transactions wrote, and what a client of the handler's own published elsewhere
+// goes unseen.
 //
 // In sharetxn.ProfileKIP93 a duplicate that the text of KIP-1289 concedes (the
 // lock ended, or the leader or broker was lost, while the record was staged) is

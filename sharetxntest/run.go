@@ -41,7 +41,7 @@ func (c *Cluster) RunUntilDrained(t testing.TB, group string, r Runner) {
 	select {
 	case <-ended:
 		if !errors.Is(failed, context.Canceled) {
-			err = errors.Join(err, failed)
+			err = errors.Join(failed, err) // why Run ended says more than what it left
 		}
 	case <-time.After(c.patience):
 		err = errors.Join(err, fmt.Errorf("Run has not returned %v after the end of its context", c.patience))

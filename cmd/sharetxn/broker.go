@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/wire"
 )
 
 // topicList is a repeatable flag NAME:PARTITIONS.
@@ -44,9 +45,11 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	fs.SetOutput(stderr)
 	listen := fs.String("listen", "127.0.0.1:9092", "address of the first broker; further ones take the ports after it, or free ones for port 0")
 	n := fs.Int("brokers", 1, "brokers, 1 to 10")
+	profile := fs.String("profile", "draft95", "how KIP-1289 is spoken: draft95, or kip93")
+	latest := fs.Bool("latest", false, "share groups begin at the end of their topics, as on Kafka; without it at the beginning")
 	stock := fs.Bool("stock44", false, "look like a stock Kafka 4.4: no KIP-1289")
 	verbose := fs.Bool("verbose", false, "log to standard error")
-	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS; repeatable")
+	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS, outputs and dead letters too; repeatable")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -66,10 +69,18 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return bad("--brokers %d: want 1 to 10", *n)
 	case port > 0 && int(port)+*n-1 > math.MaxUint16:
 		return bad("--listen: no %d ports from %d on", *n, port)
+	case *profile != "draft95" && *profile != "kip93":
+		return bad("--profile %q: want draft95 or kip93", *profile)
 	case fs.NArg() > 0:
 		return bad("unexpected %q", fs.Args())
 	}
-	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock}
+	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock, Profile: wire.Draft95, OffsetReset: "earliest"}
+	if *profile == "kip93" {
+		cfg.Profile = wire.KIP93
+	}
+	if *latest {
+		cfg.OffsetReset = "latest"
+	}
 	for i := range *n {
 		p := 0
 		if port > 0 {
