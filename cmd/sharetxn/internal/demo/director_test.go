@@ -202,3 +202,47 @@ func TestStoppedFleet(t *testing.T) {
 	}
 	f.wait()
 }
+
+// A process may end when it was killed, when another took over, or at the end of
+// the run. One that was fenced is started anew; any other end is an error.
+func TestEnded(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	over, stop := context.WithCancel(ctx)
+	stop()
+	other := errors.New("other")
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		p      process
+		now    bool // it is the slot's
+		want   error
+		starts bool
+	}{
+		"killed":            {ctx: ctx, p: process{killed: true}, now: true},
+		"another took over": {ctx: ctx, p: process{err: sharetxn.ErrFenced}},
+		"end of the run":    {ctx: over, p: process{}, now: true},
+		"by itself":         {ctx: ctx, p: process{}, now: true, want: errUnasked},
+		"with an error":     {ctx: ctx, p: process{err: other}, now: true, want: other},
+		"fenced":            {ctx: ctx, p: process{err: sharetxn.ErrFenced}, now: true, starts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var failed error
+			var processes sync.WaitGroup
+			cfg := Config{Members: 1, Batch: 1, Dead: &processes}
+			f := newFleet(cfg, commitThenAck, []string{"127.0.0.1:1"}, &counts{}, newHandler(faults.Plan{}, nil), slog.New(slog.DiscardHandler), func(err error) { failed = err })
+			s := f.slots[0]
+			if c.now {
+				s.now = &c.p
+			}
+			ctx, stop := context.WithCancel(c.ctx)
+			f.ended(ctx, s, &c.p)
+			stop()
+			processes.Wait()
+			if !errors.Is(failed, c.want) || failed != nil && c.want == nil {
+				t.Errorf("failed with %v, want %v", failed, c.want)
+			}
+			if started := len(f.processes) > 0; started != c.starts {
+				t.Errorf("started one: %v", started)
+			}
+		})
+	}
+}

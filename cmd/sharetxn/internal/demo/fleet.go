@@ -122,14 +122,22 @@ func (f *fleet) start(ctx context.Context, s *slot) error {
 	return nil
 }
 
+var errUnasked = errors.New("nobody had stopped it")
+
 // ended starts anew in a slot whose process was fenced though nobody took over:
 // its transaction had timed out while it was paused, or too slow.
 func (f *fleet) ended(ctx context.Context, s *slot, p *process) {
-	if ctx.Err() != nil || f.process(s) != p {
+	f.mu.Lock()
+	expected := ctx.Err() != nil || s.now != p || p.killed
+	f.mu.Unlock()
+	if expected {
 		return
 	}
 	err := p.err
-	if errors.Is(err, sharetxn.ErrFenced) {
+	switch {
+	case err == nil:
+		err = errUnasked
+	case errors.Is(err, sharetxn.ErrFenced):
 		f.log.Warn("process fenced, starting anew", "process", s.name, "err", err)
 		if err = f.start(ctx, s); err == nil {
 			return
