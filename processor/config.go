@@ -190,6 +190,14 @@ func (c Config) check() error {
 	return nil
 }
 
+// deadTopic is the dead letter's topic, if there is one.
+func (c Config) deadTopic() []string {
+	if c.DeadLetter.Discard {
+		return nil
+	}
+	return []string{c.DeadLetter.Topic}
+}
+
 // transactionalID of a member. The m keeps it apart from the ids of a replica
 // whose Instance ends in a number.
 func (c Config) transactionalID(member int) string {

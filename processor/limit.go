@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -25,13 +24,9 @@ const (
 // is the safe guess: too low costs a dead letter, too high a record.
 const lowestLimit = 2
 
-// limitEvery is how often the limit is read again: a group's config may change.
-const limitEvery = 30 * time.Second
-
 // limit is the group's limit of deliveries, as it was last read.
 type limit struct {
 	group  string
-	use    func(func(*kgo.Client) error) error // lends a client
 	log    *slog.Logger
 	n      atomic.Int32
 	warned bool
@@ -39,36 +34,20 @@ type limit struct {
 
 func (l *limit) get() int32 { return max(lowestLimit, l.n.Load()) }
 
-// watch reads again until ctx ends.
-func (l *limit) watch(ctx context.Context) {
-	tick := time.NewTicker(limitEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			l.read(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (l *limit) read(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	var n int32
-	err := l.use(func(cl *kgo.Client) (err error) {
-		n, err = l.ask(ctx, cl)
-		return err
-	})
-	switch {
-	case err == nil:
+// read asks again; only what a broker refuses is worth a warning, what is out of
+// reach passes.
+func (l *limit) read(ctx context.Context, cl *kgo.Client) error {
+	n, err := l.ask(ctx, cl)
+	if err == nil {
 		l.n.Store(n)
-	case ctx.Err() == nil && !l.warned:
+		return nil
+	}
+	if _, refused := errors.AsType[*kerr.Error](err); refused && !l.warned {
 		l.warned = true
-		l.log.Warn("sharetxn: the group's delivery limit cannot be read; records are rejected rather than released from the known one on",
+		l.log.Warn("sharetxn: the group's delivery limit cannot be read; it is taken for the known or the lowest one, so dead letters may come early (grant DescribeConfigs on the group)",
 			"group", l.group, "limit", l.get(), "err", err)
 	}
+	return err
 }
 
 func (l *limit) ask(ctx context.Context, cl *kgo.Client) (int32, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,13 +15,14 @@ import (
 
 // Processor runs members of a share group. Safe for concurrent use.
 type Processor struct {
-	_       [0]func()
-	cfg     Config
-	cl      *sharetxn.Cluster
-	log     *slog.Logger
-	hooks   []sharetxn.HookHandled
-	members []*member
-	limit   *limit
+	_        [0]func()
+	cfg      Config
+	cl       *sharetxn.Cluster
+	log      *slog.Logger
+	hooks    []sharetxn.HookHandled
+	members  []*member
+	limit    *limit
+	environs *environs
 
 	soft, hard *trigger
 	done       chan struct{} // closed when Run has returned
@@ -67,9 +69,10 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 	co := core.Of(cl)
 	out := &Processor{
 		cfg: cfg, cl: cl, log: co.Logger(),
-		limit: &limit{group: cfg.Group, use: co.Use, log: co.Logger()},
+		limit: &limit{group: cfg.Group, log: co.Logger()},
 		soft:  newTrigger(), hard: newTrigger(), done: make(chan struct{}),
 	}
+	out.environs = &environs{use: co.Use, limit: out.limit, topics: slices.Concat(cfg.Topics, cfg.deadTopic()), log: co.Logger()}
 	for _, h := range co.Hooks() {
 		if h, ok := h.(sharetxn.HookHandled); ok {
 			out.hooks = append(out.hooks, h)
@@ -116,10 +119,10 @@ func (p *Processor) Run(ctx context.Context) error {
 		case <-over:
 		}
 	})
-	p.limit.read(starting)
+	seen := p.environs.look(starting)
 	watching, endWatch := context.WithCancel(hard)
 	defer endWatch()
-	wg.Go(func() { p.limit.watch(watching) })
+	wg.Go(func() { p.environs.watch(watching, seen) })
 
 	errs := make([]error, len(p.members))
 	var members sync.WaitGroup
@@ -187,7 +190,7 @@ func (p *Processor) Stop(ctx context.Context) error {
 
 // Status is for health endpoints. It asks nobody.
 func (p *Processor) Status() Status {
-	s := Status{Guarantee: p.cfg.Guarantee, Ready: true}
+	s := Status{Guarantee: p.cfg.Guarantee, Ready: true, MissingTopics: p.environs.missingNow()}
 	for _, m := range p.members {
 		row := m.status()
 		s.Ready = s.Ready && row.State == working.String() && row.Member != ""

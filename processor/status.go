@@ -12,7 +12,10 @@ import (
 type Status struct {
 	Guarantee Guarantee // in force
 	Ready     bool      // every member works and has joined the group
-	Members   []MemberStatus
+	// MissingTopics are those of Topics and DeadLetter that did not exist when it
+	// was last looked, at most 30 s ago.
+	MissingTopics []string
+	Members       []MemberStatus
 }
 
 // MemberStatus is one member's row.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -348,4 +352,31 @@ func TestAbortCostsNoDelivery(t *testing.T) {
 		w.want(t, 100)
 		w.seen.healthy(t, 1)
 	})
+}
+
+// Topics that do not exist are told.
+func TestMissingTopics(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	b, err := broker.Start(broker.Config{Topics: map[string]int32{"in": 1}}) // the kit would create them
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...)), sharetxn.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	p, err := processor.New(cl, processor.Config{
+		Group: "g", Topics: []string{"in", "nope"}, Instance: "here", DeadLetter: processor.DeadLetter{Topic: "nowhere"},
+		Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) { return nil, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, p)
+	testkit.Eventually(ctx, t, "both are missed", func() bool { return slices.Equal(p.Status().MissingTopics, []string{"nope", "nowhere"}) })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,103 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// environsEvery is how often they are looked at again: a group's config may
+// change, a topic come into being.
+const environsEvery = 30 * time.Second
+
+// environs are what a Processor must know of its group and topics beside the
+// records.
+type environs struct {
+	use    func(func(*kgo.Client) error) error // lends a client
+	limit  *limit
+	topics []string
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	missing []string // of topics
+}
+
+// watch looks again until ctx ends, soon after it could not.
+func (e *environs) watch(ctx context.Context, seen bool) {
+	pause := time.Second
+	for {
+		if seen {
+			pause = environsEvery
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		seen = e.look(ctx)
+		pause = min(2*pause, environsEvery)
+	}
+}
+
+// look tells whether all could be asked.
+func (e *environs) look(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return e.use(func(cl *kgo.Client) error {
+		if err := e.limit.read(ctx, cl); err != nil {
+			return err
+		}
+		missing, err := missingTopics(ctx, cl, e.topics)
+		if err == nil {
+			e.note(missing)
+		}
+		return err
+	}) == nil
+}
+
+// note warns of what is newly missing.
+func (e *environs) note(missing []string) {
+	e.mu.Lock()
+	before := e.missing
+	e.missing = missing
+	e.mu.Unlock()
+	for _, topic := range missing {
+		if !slices.Contains(before, topic) {
+			e.log.Warn("sharetxn: a topic of the processor does not exist; create it, or mend its name", "topic", topic)
+		}
+	}
+}
+
+func (e *environs) missingNow() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.missing)
+}
+
+func missingTopics(ctx context.Context, cl *kgo.Client, topics []string) (missing []string, _ error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &name
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range resp.Topics {
+		if t.ErrorCode == kerr.UnknownTopicOrPartition.Code && t.Topic != nil {
+			missing = append(missing, *t.Topic)
+		}
+	}
+	return missing, nil
+}
