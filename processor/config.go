@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/kopts"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -182,10 +184,27 @@ func (c Config) check() error {
 			return err
 		}
 	}
+	if err := c.checkKafka(); err != nil {
+		return err
+	}
 	for _, g := range c.Fallback {
 		if err := g.offered("Fallback"); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkKafka refuses options that Config has fields for; the producer refuses
+// others.
+func (c Config) checkKafka() error {
+	fields := map[string]string{"TransactionalID": "TransactionalID and Instance", "TransactionTimeout": "TransactionTimeout"}
+	set, err := kopts.Set(c.Kafka, slices.Sorted(maps.Keys(fields)))
+	if err != nil {
+		return usage("New", "Kafka: %w", err)
+	}
+	for _, name := range set {
+		return usage("New", "Kafka: kgo.%s: use Config.%s", name, fields[name])
 	}
 	return nil
 }

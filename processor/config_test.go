@@ -56,7 +56,7 @@ func TestNewChecks(t *testing.T) {
 		"lock margin":           {func(c *Config) { c.LockMargin = time.Hour }, "LockMargin"},
 		"stop timeout":          {func(c *Config) { c.StopTimeout = -1 }, "StopTimeout"},
 		"attempts":              {func(c *Config) { c.Failure.Attempts = -1 }, "Failure.Attempts"},
-		"a kgo role":            {func(c *Config) { c.Kafka = []kgo.Opt{kgo.TransactionalID("mine")} }, "TransactionalID"},
+		"a kgo role":            {func(c *Config) { c.Kafka = []kgo.Opt{kgo.TransactionalID("mine")} }, "use Config.TransactionalID and Instance"},
 		"kgo options that jar":  {func(c *Config) { c.Kafka = []kgo.Opt{kgo.MaxBufferedRecords(-1)} }, "KafkaOptions"},
 		"the ledger":            {func(c *Config) { c.Guarantee = Ledger }, "Guarantee: ledger is not part of this version"},
 		"acks after commit":     {func(c *Config) { c.Guarantee = AckAfterCommit }, "Guarantee: ack-after-commit is not part of this version"},

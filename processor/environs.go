@@ -99,5 +99,6 @@ func missingTopics(ctx context.Context, cl *kgo.Client, topics []string) (missin
 			missing = append(missing, *t.Topic)
 		}
 	}
+	slices.Sort(missing)
 	return missing, nil
 }

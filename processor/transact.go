@@ -8,6 +8,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // transaction is one transaction of a member and how it went. Until it has
@@ -55,19 +56,19 @@ func (m *member) transact(ctx context.Context, t *transaction) {
 		t.err = err
 		return
 	}
+	var outputs []*kgo.Record
 	for _, u := range t.units {
-		if err := m.put(ctx, txn, u); err != nil {
-			break // sticky: Commit aborts and names it
-		}
+		outputs = append(outputs, m.decide(u)...)
 	}
+	_ = txn.Produce(ctx, outputs...) // sticky: Commit aborts and names it
 	t.outcome, t.err = txn.Commit(ctx)
 	if t.outcome == sharetxn.Unknown && !sharetxn.IsFatal(t.err) {
 		m.settle(ctx, t, txn)
 	}
 }
 
-// put decides the records of a unit and produces its outputs.
-func (m *member) put(ctx context.Context, txn *producer.Txn, u *unit) error {
+// decide decides the records of a unit and gives its outputs.
+func (m *member) decide(u *unit) []*kgo.Record {
 	outputs := u.outputs
 	for _, it := range u.items {
 		if !u.reject {
@@ -77,7 +78,7 @@ func (m *member) put(ctx context.Context, txn *producer.Txn, u *unit) error {
 		outputs = m.cfg.DeadLetter.letter(newRecord(it.rec), u.reason)
 		it.rec.Reject()
 	}
-	return txn.Produce(ctx, outputs...)
+	return outputs
 }
 
 // bindable puts the records of the transaction into batches of their own. Units
