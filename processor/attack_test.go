@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -428,4 +429,84 @@ func TestConsumerEndsWhileFull(t *testing.T) {
 		}
 		w.AssertExactlyOnce(t, "g", "out", "dead")
 	})
+}
+
+// hole is a network that, once it is cut, swallows what is sent.
+type hole struct {
+	through func(context.Context, string, string) (net.Conn, error)
+	cut     atomic.Bool
+}
+
+func (h *hole) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if h.cut.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	c, err := h.through(ctx, network, address)
+	return holeConn{c, h}, err
+}
+
+type holeConn struct {
+	net.Conn
+	h *hole
+}
+
+func (c holeConn) Write(b []byte) (int, error) {
+	if c.h.cut.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// A stop while no broker answers ends within its bound and is a stop all the
+// same; a later process goes on with what was in hand.
+func TestStopWithoutBrokers(t *testing.T) {
+	for _, hard := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hard %v", hard), func(t *testing.T) {
+			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+				w := start(t, profile)
+				w.feed(t, 100)
+				h := hole{through: w.dialer(t)}
+				cl, err := sharetxn.Connect(sharetxn.Kafka(append(w.Kafka(), kgo.Dialer(h.dial))...), sharetxn.WithProfile(profile))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer cl.Close()
+				in := make(chan struct{})
+				p, err := processor.New(cl, processor.Config{
+					Group: "g", Topics: []string{"in"}, Instance: "there", MaxRecords: 10, Concurrency: 10, DeadLetter: processor.DeadLetter{Topic: "dead"},
+					Handler: w.told(in, func(_ context.Context, r *processor.Record) ([]*kgo.Record, error) {
+						time.Sleep(time.Second)
+						return copyOf(r), nil
+					}),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan error, 1)
+				go func() { done <- p.Run(t.Context()) }()
+				<-in
+				h.cut.Store(true)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if hard {
+					cancel()
+				}
+				began := time.Now()
+				_ = p.Stop(ctx)
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				most := 15 * time.Second
+				if !hard {
+					most += 20 * time.Second
+				}
+				if took := time.Since(began); took > most {
+					t.Errorf("it took %v", took)
+				}
+				w.RunUntilDrained(t, "g", w.processor(t, processor.Config{}))
+				w.want(t, 100)
+			})
+		})
+	}
 }

@@ -98,7 +98,8 @@ func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err err
 	}
 	m.enter(working)
 	err = m.work(hard, soft)
-	return errors.Join(err, m.close(hard, err))
+	m.close(hard, err)
+	return err
 }
 
 // startFor is how long brokers may be out of reach before a member that starts

@@ -76,7 +76,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	c.world = start(t, c.profile, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: lock, DeliveryLimit: 10}))
 	c.gate = newGate(t, c.world)
 	c.cfg = processor.Config{
-		Members: pick(dice, 1, 2, 5, 20), MaxRecords: pick(dice, 1, 3, 20, 500), MaxBytes: pick(dice, 1, 100, 0),
+		Members: pick(dice, 1, 1, 1, 2, 2, 2, 3, 3, 3, 5, 5, 20), MaxRecords: pick(dice, 1, 3, 20, 500), MaxBytes: pick(dice, 1, 100, 0),
 		MaxWait: pick(dice, 0, 0, time.Second, 2*lock), HandlerTimeout: pick(dice, time.Second, 10*time.Second, 5*time.Minute),
 		LockMargin: pick(dice, 0, lock/10, lock/3), TransactionTimeout: pick(dice, 0, lock/2), StopTimeout: pick(dice, 0, time.Second),
 		Failure: processor.Failure{Attempts: pick(dice, 1, 2, 5), GiveUp: pick(dice, true, false), Backoff: pick(dice, nil, func(int) time.Duration { return 0 }, func(n int) time.Duration { return time.Duration(n) * 10 * time.Second })},
@@ -366,14 +366,20 @@ type gate struct {
 
 func newGate(t *testing.T, w *world) *gate {
 	t.Helper()
+	g := &gate{way: make(chan struct{}), through: w.dialer(t)}
+	close(g.way)
+	return g
+}
+
+// dialer is how the kit's clients connect.
+func (w *world) dialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
 	cl, err := kgo.NewClient(w.Kafka()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	g := &gate{way: make(chan struct{}), through: cl.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))}
-	close(g.way)
-	return g
+	return cl.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
 }
 
 func (g *gate) shut() {

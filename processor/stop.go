@@ -116,7 +116,7 @@ const lastWords = 5 * time.Second
 
 // close ends the member after its loop: calls end, the transaction under way
 // ends, what is left is given back, and the group is left.
-func (m *member) close(hard context.Context, fatal error) error {
+func (m *member) close(hard context.Context, fatal error) {
 	m.enter(stopping)
 	bound, cancel := context.WithTimeout(context.WithoutCancel(hard), lastWords)
 	defer cancel()
@@ -149,14 +149,9 @@ func (m *member) close(hard context.Context, fatal error) error {
 	if unfinished != nil {
 		<-m.ended // the producer's end is its end
 	}
-	if fatal != nil || errors.Is(err, sharetxn.ErrOutcomeUnknown) {
-		// The reason is known, or the id's next owner makes the broker decide.
-		if err != nil {
-			m.log.Warn("sharetxn: member closed", "group", m.cfg.Group, "member", m.n, "err", err)
-		}
-		return nil
+	if err != nil { // brokers out of reach: they release by their timers, and the id's next owner makes them decide
+		m.log.Warn("sharetxn: member closed", "group", m.cfg.Group, "member", m.n, "err", err)
 	}
-	return err
 }
 
 // endCalls ends the contexts of all calls and waits a little for them.
