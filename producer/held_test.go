@@ -7,6 +7,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -90,4 +91,42 @@ func TestCloseWithUnansweredCommit(t *testing.T) {
 		w.waitDone(ctx, t, "g", 3)
 		same(t, "visible outputs", w.visible(ctx, t, "out"), "it")
 	})
+}
+
+// Close ends the transaction at the broker also when a produce request is not
+// answered: waiting for that takes a part of its time, not all of it.
+func TestCloseWithUnansweredProduce(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, setup{})
+	p := w.producer(t, "tx", CloseTimeout(time.Second))
+	tx, err := p.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("first")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.lane.out.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.txn("tx").Status; s != txn.Ongoing {
+		t.Fatalf("the transaction is %v", s)
+	}
+	never := make(chan struct{})
+	defer close(never)
+	f := w.inject(keyProduce, 1<<30, always(broker.Action{Wait: never}))
+	if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("second")}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(ctx, t, "the second is under way", func() bool { return f.fired.Load() > 0 })
+	began := time.Now()
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if s := w.txn("tx").Status; s != txn.PrepareAbort && s != txn.CompleteAbort {
+		t.Errorf("the transaction is left %v", s)
+	}
 }

@@ -140,7 +140,11 @@ func (t *Transaction) allowed(ctx context.Context) error {
 // aborted with the rest.
 func (t *Transaction) discard(ctx context.Context) {
 	m := t.m
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.close)
+	patience := m.cfg.close
+	if end, ok := ctx.Deadline(); ok { // EndTxn needs a part of it
+		patience = min(patience, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := m.cfg.outputs.Discard(ctx); err != nil {
 		m.log.Warn("records still under way at an abort; their kgo client is dropped", "transactional_id", m.id, "err", err)
