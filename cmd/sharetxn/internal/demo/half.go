@@ -74,9 +74,7 @@ func run(ctx context.Context, cfg Config, p pattern, logger *slog.Logger, input 
 	}
 	res.took = time.Since(started)
 	fmt.Fprintln(cfg.Stderr, w.progress(res.took))
-	if err := gone(ctx, w.admin); err != nil {
-		return nil, err
-	}
+	gone(ctx, w.admin)
 	res.tally, _ = w.director.sofar()
 	if res.unfired = res.tally.Unfired(cfg.Faults); len(res.unfired) > 0 && !cfg.Bundled {
 		fmt.Fprintf(cfg.Stderr, "the input is too short for all faults; fired: %v\n", res.tally)
