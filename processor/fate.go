@@ -26,10 +26,10 @@ func (n next) String() string { return [...]string{"again", "give up", "go back"
 type history struct {
 	failures   int   // of its own, in this delivery, this one included
 	deliveries int32 // this one included
-	limit      int32 // of deliveries, in the group
+	limit      int32 // of deliveries in which it is handled
 }
 
-// last tells whether the broker would archive the record if it were released.
+// last tells whether the record must not be released any more.
 func (h history) last() bool { return h.deliveries >= h.limit }
 
 // afterFailure decides about a record that failed by itself.
@@ -56,6 +56,17 @@ func afterRelease(h history) next {
 const longestWait = 10 * time.Minute
 
 var errLastRelease = errors.New("released on the last delivery that the group allows, on which the broker would archive it")
+
+// errNeverDecided is why a record is in the dead letter that was not handled in
+// its last delivery.
+var errNeverDecided = errors.New("every delivery but the last ended without a verdict: the process died, or lost the record, each time")
+
+// suspicious tells whether a record may be what ends the process: two deliveries
+// of it ended without a verdict. Those are handled one at a time, nothing else
+// beside them, each committed before the next is begun; in order in one delivery
+// and in reverse in the next, so that those on either side of the one that does
+// end the process get through.
+func suspicious(deliveries int32) bool { return deliveries > 2 }
 
 // errGivenBack is why a record is in the dead letter that was never decided.
 var errGivenBack = errors.New("the processor stopped on the last delivery that the group allows, before the record was handled")

@@ -75,6 +75,7 @@ type group struct {
 	aborts  int       // transactions that aborted with just these records
 	fresh   bool      // straight from a poll: may be joined with others that are
 	release bool      // at due its items are released
+	suspect bool      // to be handled with nothing beside it
 
 	records int       // in ready
 	bytes   int       // of all but what is running
@@ -205,19 +206,34 @@ func (h *hand) bytes() (n int) {
 }
 
 // startable gives the first group with something to handle now, or else when
-// there will be one; zero: not by time alone.
-func (h *hand) startable(now time.Time) (*group, time.Time) {
+// there will be one; zero: not by time alone. A suspect comes after all others,
+// and only if nothing is under way.
+func (h *hand) startable(now time.Time, idle bool) (*group, time.Time) {
 	var at time.Time
+	var suspect *group
 	for _, g := range h.groups {
+		if len(g.ready) > 0 || g.running > 0 {
+			idle = false
+		}
 		switch {
 		case len(g.todo) == 0 || g.release:
-		case !now.Before(g.due):
-			return g, time.Time{}
-		default:
+		case now.Before(g.due):
 			at = earlier(at, g.due)
+		case !g.suspect:
+			return g, time.Time{}
+		case suspect == nil:
+			suspect = g
 		}
 	}
+	if suspect != nil && idle {
+		return suspect, time.Time{}
+	}
 	return nil, at
+}
+
+// suspects tells whether there are any that are not decided.
+func (h *hand) suspects() bool {
+	return slices.ContainsFunc(h.groups, func(g *group) bool { return g.suspect && len(g.todo)+g.running > 0 })
 }
 
 // take removes what is ready for one transaction: of the first ripe group, and

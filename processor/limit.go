@@ -32,7 +32,20 @@ type limit struct {
 	warned bool
 }
 
-func (l *limit) get() int32 { return max(lowestLimit, l.n.Load()) }
+// get is in how many deliveries a record is handled: of those that the group
+// allows, the last is kept for the dead letter of a record that was never
+// decided, since its handler may be what ends the process, and after that the
+// broker would archive it. A group that allows but two has none to spare.
+func (l *limit) get() int32 {
+	n := max(lowestLimit, l.n.Load())
+	if n > lowestLimit {
+		n--
+	}
+	return n
+}
+
+// spent tells whether a record is not to be handled any more.
+func (l *limit) spent(deliveries int32) bool { return l.n.Load() > 0 && deliveries > l.get() }
 
 // read asks again; only what a broker refuses is worth a warning, what is out of
 // reach passes.

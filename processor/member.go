@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -188,8 +189,8 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 	at = earlier(at, when)
 
 	idle := false
-	for len(m.calls) < m.cfg.Concurrency {
-		g, when := m.hand.startable(now)
+	for len(m.calls) < m.cfg.Concurrency && !m.suspecting() {
+		g, when := m.hand.startable(now, m.txn == nil && len(m.calls) == 0)
 		if g == nil {
 			idle = true
 			at = earlier(at, when)
@@ -208,7 +209,7 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 
 	records, bytes := m.held()
 	m.see(func(r *MemberStatus) { r.Held = records })
-	if idle && !m.stopping && !m.polling && records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes {
+	if idle && !m.stopping && !m.polling && !m.hand.suspects() && records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes {
 		if now.Before(m.pollAfter) {
 			return earlier(at, m.pollAfter), nil
 		}
@@ -582,11 +583,48 @@ func (m *member) received(now time.Time, p polled) error {
 // take takes over what was polled.
 func (m *member) take(now time.Time, b *shareconsumer.Batch) {
 	b.KeepLocked(keepLocked)
-	if items := newItems(b); m.stopping {
+	items := m.suspect(now, newItems(b))
+	if m.stopping {
 		m.takeLast(now, items)
-	} else {
+	} else if len(items) > 0 {
 		m.join(now, items)
 	}
+}
+
+// suspect takes out of items those that may end the process, or that were
+// delivered too often to be handled.
+func (m *member) suspect(now time.Time, items []*item) (others []*item) {
+	var reversed []*group
+	for _, it := range items {
+		n := it.rec.DeliveryCount()
+		switch {
+		case m.limit.spent(n):
+			m.doom(now, it, errNeverDecided, 0)
+		case suspicious(n) && !m.stopping:
+			g := newGroup(now, it)
+			g.suspect = true
+			if n%2 == 0 {
+				reversed = append(reversed, g)
+			} else {
+				m.hand.groups = append(m.hand.groups, g)
+			}
+		default:
+			others = append(others, it)
+		}
+	}
+	slices.Reverse(reversed)
+	m.hand.groups = append(m.hand.groups, reversed...)
+	return others
+}
+
+// suspecting tells whether a suspect is being handled.
+func (m *member) suspecting() bool {
+	for c := range m.calls {
+		if c.g.suspect {
+			return true
+		}
+	}
+	return false
 }
 
 // glance is a poll that does not wait.

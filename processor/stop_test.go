@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -264,7 +265,7 @@ func TestBrokersComeLate(t *testing.T) {
 
 		cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers("nowhere:9092"), kgo.Dialer(func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("connection refused")
-		})))
+		})), sharetxn.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			t.Fatal(err)
 		}

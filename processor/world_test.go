@@ -30,7 +30,8 @@ func inBoth(t *testing.T, test func(t *testing.T, profile sharetxn.Profile)) {
 // "dead" of one.
 type world struct {
 	*sharetxntest.Cluster
-	seen *seen
+	profile sharetxn.Profile
+	seen    *seen
 }
 
 func start(t *testing.T, profile sharetxn.Profile, opts ...sharetxntest.Opt) *world {
@@ -39,7 +40,7 @@ func start(t *testing.T, profile sharetxn.Profile, opts ...sharetxntest.Opt) *wo
 		sharetxntest.Brokers(3), sharetxntest.Profile(profile),
 		sharetxntest.Topic("in", 3), sharetxntest.Topic("out", 3), sharetxntest.Topic("dead", 1),
 	}, opts...)
-	return &world{sharetxntest.Start(t, opts...), &seen{deliveries: make(map[string]int32), calls: make(map[string]int)}}
+	return &world{sharetxntest.Start(t, opts...), profile, &seen{deliveries: make(map[string]int32), calls: make(map[string]int)}}
 }
 
 // feed gives topic "in" records with the values "0" to "n-1".
