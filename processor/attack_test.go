@@ -510,3 +510,39 @@ func TestStopWithoutBrokers(t *testing.T) {
 		})
 	}
 }
+
+// A dead letter that is refused holds up nothing but itself, also not what came
+// a third time.
+func TestRefusedDeadLetterAlone(t *testing.T) {
+	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
+		w := start(t, profile)
+		w.feed(t, 5)
+		var accepted atomic.Bool
+		cfg := processor.Config{Failure: processor.Failure{GiveUp: true, Attempts: 1}, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			switch {
+			case string(in.Value) == "0":
+				return nil, errBad
+			case in.DeliveryCount < 3:
+				return nil, processor.Release(time.Second)
+			}
+			return copyOf(in), nil
+		})}
+		cfg.DeadLetter.Build = func(*processor.Record, error) *kgo.Record {
+			if accepted.Load() {
+				return nil
+			}
+			return &kgo.Record{Value: tooLarge}
+		}
+		stop := run(t, w.processor(t, cfg))
+		time.Sleep(5 * time.Minute)
+		if n := len(w.values(t, "out")); n != 4 {
+			t.Errorf("%d of 4 neighbours are done", n)
+		}
+		accepted.Store(true)
+		w.WaitDrained(t, "g")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		w.want(t, 5, "0")
+	})
+}

@@ -212,7 +212,7 @@ func (h *hand) startable(now time.Time, idle bool) (*group, time.Time) {
 	var at time.Time
 	var suspect *group
 	for _, g := range h.groups {
-		if len(g.ready) > 0 || g.running > 0 {
+		if len(g.ready) > 0 && !now.Before(g.due) || g.running > 0 { // a refused dead letter may be due for ever
 			idle = false
 		}
 		switch {

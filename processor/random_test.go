@@ -101,15 +101,18 @@ func (c *chaos) run(t *testing.T) {
 		n := 1 + c.dice.IntN(40)
 		c.feedMore(t, c.records, n)
 		c.records += n
-		time.Sleep(time.Duration(c.dice.Int64N(int64(20 * time.Second))))
+		pass(time.Duration(c.dice.Int64N(int64(20 * time.Second))))
 		c.harm(t, s)
 	}
 	c.gate.open()
 	c.WaitDrained(t, "g")
 	s.end(t)
-	time.Sleep(time.Minute) // for handlers that do not look at their contexts: a bubble ends when all in it do
+	pass(time.Minute) // for handlers that do not look at their contexts: a bubble ends when all in it do
 	c.judge(t)
 }
+
+// pass lets virtual time pass.
+func pass(d time.Duration) { <-time.NewTimer(d).C }
 
 // judge holds what is published against what was fed.
 func (c *chaos) judge(t *testing.T) {
@@ -230,7 +233,7 @@ func (c *chaos) decide(ctx context.Context, in *processor.Record) ([]*kgo.Record
 			return out, context.Cause(ctx)
 		}
 	case p < 26:
-		time.Sleep(time.Duration(dice.Int64N(int64(40 * time.Second)))) // and does not look at its context
+		pass(time.Duration(dice.Int64N(int64(40 * time.Second)))) // and does not look at its context
 	case p < 28:
 		return append(out, &kgo.Record{Topic: "out", Value: tooLarge}), nil
 	case p < 29:
