@@ -57,8 +57,8 @@ func (w *world) live(t *testing.T, cfg processor.Config, handle func(*life, cont
 	drained := make(chan struct{})
 	go func() { defer close(drained); w.WaitDrained(t, "g") }()
 	for ; deaths < 50; deaths++ {
-		l := &life{dialer: w.dialer(t)}
-		l.ended, l.end = context.WithCancel(t.Context())
+		ended, end := context.WithCancel(t.Context())
+		l := &life{dialer: w.dialer(t), ended: ended, end: end}
 		cl, err := sharetxn.Connect(sharetxn.Kafka(append(w.Kafka(), kgo.Dialer(l.dial))...), sharetxn.WithProfile(w.profile), sharetxn.WithHooks(w.seen),
 			sharetxn.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {

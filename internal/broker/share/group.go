@@ -87,8 +87,8 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 		g.members[m.id] = m
 		g.epoch++
 	}
+	m.until = time.Now().Add(g.config.session) // first, so that the timer never finds it in the future
 	m.timer.Reset(g.config.session)
-	m.until = time.Now().Add(g.config.session)
 	m.clientID, m.host = c.ClientID, c.Host
 	if req.RackID != nil {
 		m.rack = req.RackID
