@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -221,7 +223,7 @@ func (h *hand) startable(now time.Time, idle bool) (*group, time.Time) {
 			at = earlier(at, g.due)
 		case !g.suspect:
 			return g, time.Time{}
-		case suspect == nil:
+		case suspect == nil || before(g.todo[0].rec, suspect.todo[0].rec):
 			suspect = g
 		}
 	}
@@ -229,6 +231,29 @@ func (h *hand) startable(now time.Time, idle bool) (*group, time.Time) {
 		return suspect, time.Time{}
 	}
 	return nil, at
+}
+
+// before orders suspects: those with the fewest deliveries left first, forwards
+// in one delivery and backwards in the next.
+func before(a, b *shareconsumer.Record) bool {
+	if a.DeliveryCount() != b.DeliveryCount() {
+		return a.DeliveryCount() > b.DeliveryCount()
+	}
+	order := cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	if a.DeliveryCount()%2 == 0 {
+		return order > 0
+	}
+	return order < 0
+}
+
+// lastOnes tells whether a record that was never decided waits for its first
+// way to the dead letter: nothing that may end the process is begun before.
+func (h *hand) lastOnes(now time.Time) bool {
+	return slices.ContainsFunc(h.groups, func(g *group) bool { return len(g.ready) > 0 && !now.Before(g.due) && lastOnes(g.ready) })
+}
+
+func lastOnes(units []*unit) bool {
+	return slices.ContainsFunc(units, func(u *unit) bool { return errors.Is(u.reason, errNeverDecided) })
 }
 
 // suspects tells whether there are any that are not decided.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,11 +40,16 @@ type member struct {
 	pollAfter time.Time
 	pollFails int
 	stopping  bool
-	quiet     time.Time // when a stop may give back what was not begun; zero: it has
+
+	suspectsFrom time.Time // when suspects may be handled; zero: there are none
+	gathered     bool      // what was fetched beside them is in hand
+
+	fetching bool // a stop waits until fetches are over before it gives back what was not begun
 
 	called chan called
 	ended  chan *transaction
 	polled chan polled
+	quiet  chan struct{} // fetches are over
 	gone   chan struct{} // closed when nobody listens to calls any more
 }
 
@@ -60,7 +64,7 @@ func newMember(p *Processor, n int) *member {
 		n: n, cfg: &p.cfg, cl: p.cl, log: p.log, limit: p.limit, hooks: p.onHandled,
 		row:    MemberStatus{TransactionalID: p.cfg.transactionalID(n), State: created.String()},
 		calls:  make(map[*call]struct{}),
-		called: make(chan called), ended: make(chan *transaction, 1), polled: make(chan polled, 1), gone: make(chan struct{}),
+		called: make(chan called), ended: make(chan *transaction, 1), polled: make(chan polled, 1), quiet: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 }
 
@@ -132,7 +136,7 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 		if err != nil {
 			return err
 		}
-		if m.stopping && m.quiet.IsZero() && !m.polling && m.txn == nil && m.hand.size() == 0 && len(m.calls) == 0 {
+		if m.stopping && !m.fetching && !m.polling && m.txn == nil && m.hand.size() == 0 && len(m.calls) == 0 {
 			return nil
 		}
 		if at.IsZero() {
@@ -154,7 +158,10 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 		case <-soft:
 			soft = nil
 			endPolls()
-			m.windDown(time.Now())
+			m.windDown(hard, time.Now())
+		case <-m.quiet:
+			m.fetching = false
+			m.drain(time.Now())
 		case <-hard.Done():
 			return nil
 		}
@@ -176,20 +183,15 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 		return at, errAbandoned
 	}
 
-	if !m.quiet.IsZero() {
-		if now.Before(m.quiet) {
-			at = earlier(at, m.quiet)
-		} else {
-			m.quiet = time.Time{}
-			m.drain(now)
-		}
+	if !m.fetching {
+		items, when := m.hand.releasable(now)
+		m.giveBack(now, items)
+		at = earlier(at, when)
 	}
-	items, when := m.hand.releasable(now)
-	m.giveBack(now, items)
-	at = earlier(at, when)
 
+	m.gather(now)
 	idle := false
-	for len(m.calls) < m.cfg.Concurrency && !m.suspecting() {
+	for len(m.calls) < m.cfg.Concurrency && !m.suspecting() && !m.hand.lastOnes(now) && (m.txn == nil || !m.txn.last) {
 		g, when := m.hand.startable(now, m.txn == nil && len(m.calls) == 0)
 		if g == nil {
 			idle = true
@@ -437,7 +439,7 @@ func (m *member) wait(due time.Time, it *item, release bool) {
 	g := newGroup(time.Now(), it)
 	g.due, g.release = due, release
 	if m.stopping && release {
-		g.due = m.quiet
+		g.due = time.Now()
 	}
 	m.hand.groups = append(m.hand.groups, g)
 }
@@ -497,7 +499,7 @@ func (m *member) requeue(now time.Time, items []*item, aborts int, own bool) {
 
 // commit runs one transaction in the background.
 func (m *member) commit(hard context.Context, units []*unit, aborts int) {
-	t := &transaction{units: units, aborts: aborts}
+	t := &transaction{units: units, aborts: aborts, last: lastOnes(units)}
 	for _, u := range units {
 		t.records, t.bytes = t.records+len(u.items), t.bytes+u.bytes
 	}
@@ -592,29 +594,38 @@ func (m *member) take(now time.Time, b *shareconsumer.Batch) {
 }
 
 // suspect takes out of items those that may end the process, or that were
-// delivered too often to be handled.
+// delivered too often to be handled. Suspects wait until nothing more can come
+// from fetches under way, so that they are begun in their order.
 func (m *member) suspect(now time.Time, items []*item) (others []*item) {
-	var reversed []*group
 	for _, it := range items {
 		n := it.rec.DeliveryCount()
 		switch {
 		case m.limit.spent(n):
 			m.doom(now, it, errNeverDecided, 0)
 		case suspicious(n) && !m.stopping:
-			g := newGroup(now, it)
-			g.suspect = true
-			if n%2 == 0 {
-				reversed = append(reversed, g)
-			} else {
-				m.hand.groups = append(m.hand.groups, g)
+			if m.suspectsFrom.IsZero() {
+				m.suspectsFrom = now.Add(quietAfter)
 			}
+			g := newGroup(now, it)
+			g.suspect, g.due = true, m.suspectsFrom
+			m.hand.groups = append(m.hand.groups, g)
 		default:
 			others = append(others, it)
 		}
 	}
-	slices.Reverse(reversed)
-	m.hand.groups = append(m.hand.groups, reversed...)
 	return others
+}
+
+// gather takes what fetches brought since the first suspect came, once.
+func (m *member) gather(now time.Time) {
+	switch {
+	case m.suspectsFrom.IsZero():
+	case !m.hand.suspects():
+		m.suspectsFrom, m.gathered = time.Time{}, false
+	case !m.gathered && !now.Before(m.suspectsFrom):
+		m.gathered = true
+		m.drain(now)
+	}
 }
 
 // suspecting tells whether a suspect is being handled.

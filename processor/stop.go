@@ -10,16 +10,20 @@ import (
 	"github.com/sharetxn/sharetxn/shareconsumer"
 )
 
-// quietAfter is when no fetch can be parked at a broker any more that was sent
-// before a stop: given back earlier, a record would be acquired by the next
-// member that stops, and cost one delivery for each.
+// quietAfter is when no fetch of another member that stops as well can be parked
+// at a broker any more: given back earlier, a record would be acquired by that
+// one, and cost one delivery for each.
 const quietAfter = maxWait + 100*time.Millisecond
 
 // windDown begins the soft stop: what is in hand is finished, what only waits
 // for another attempt is given back, unless this is its last delivery.
-func (m *member) windDown(now time.Time) {
-	m.stopping = true
-	m.quiet = now.Add(quietAfter)
+func (m *member) windDown(hard context.Context, now time.Time) {
+	m.stopping, m.fetching = true, true
+	go func() {
+		_ = m.consumer.Drain(hard) // its end tells of itself
+		pause(hard, time.Until(now.Add(quietAfter)))
+		m.quiet <- struct{}{}
+	}()
 	m.enter(stopping)
 	var back []*item
 	for _, g := range m.hand.groups {
@@ -120,9 +124,6 @@ func (m *member) close(hard context.Context, fatal error) {
 	m.enter(stopping)
 	bound, cancel := context.WithTimeout(context.WithoutCancel(hard), lastWords)
 	defer cancel()
-	if !m.stopping {
-		m.quiet = time.Now().Add(quietAfter)
-	}
 	m.endCalls(bound)
 	if m.txn != nil {
 		select {
@@ -136,13 +137,12 @@ func (m *member) close(hard context.Context, fatal error) {
 			m.takeLast(time.Now(), newItems(p.batch))
 		}
 	}
-	if !m.quiet.IsZero() {
-		if fatal == nil {
-			pause(bound, time.Until(m.quiet))
-		}
-		m.quiet = time.Time{}
-		m.drain(time.Now())
+	patience, enough := context.WithTimeout(bound, lastWords/2) // the rest is for dead letters
+	defer enough()
+	if err := m.consumer.Drain(patience); err != nil {
+		m.log.Error("sharetxn: a fetch did not end at the stop; what it brings on its last delivery the broker archives", "group", m.cfg.Group, "member", m.n, "err", err)
 	}
+	m.drain(time.Now())
 	m.leave(bound, fatal)
 	unfinished := m.txn
 	err := errors.Join(m.consumer.Close(), m.producer.Close())

@@ -14,7 +14,8 @@ import (
 // transaction is one transaction of a member and how it went. Until it has
 // ended, only records and bytes may be read beside it.
 type transaction struct {
-	records, bytes int // as it began
+	records, bytes int  // as it began
+	last           bool // with records that were never decided
 
 	units   []*unit
 	leftOut []*item // of units that could not be bound

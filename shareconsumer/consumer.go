@@ -53,6 +53,7 @@ type Consumer struct {
 	misuses  []error       // likewise
 	arrived  chan struct{} // closed and replaced when records or an error arrive
 	polling  int           // polls that wait
+	drained  bool          // nothing more is fetched
 	polled   time.Time     // when the last poll began
 
 	spawn    func(*session)     // starts a session's goroutine
@@ -195,6 +196,31 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 		case <-arrived:
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		}
+	}
+}
+
+// Drain ends fetching, for good, and waits for the fetches under way, at most
+// until ctx ends. Afterwards Poll gives what is there already, and waits in vain
+// for more. Close releases what nobody polled, and the broker archives what is
+// on its last delivery then: who must not lose it drains first.
+func (c *Consumer) Drain(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		c.drained = true
+		under := false
+		for _, s := range c.sessions {
+			under = under || s.fetches
+		}
+		arrived := c.arrived
+		c.mu.Unlock()
+		if !under {
+			return nil
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -54,12 +54,14 @@ func (c *Consumer) renewDue(now time.Time) time.Duration {
 			next = min(next, at.Sub(now))
 		}
 	}
+	working := false // on a batch whose locks are kept: then it polls again
 	for b := range c.batches {
 		if b.renewable(now) {
+			working = true
 			see(b.records)
 		}
 	}
-	if now.Sub(c.polled) < keptBuffered {
+	if working || now.Sub(c.polled) < keptBuffered {
 		for _, s := range c.sessions {
 			see(s.buffer)
 		}

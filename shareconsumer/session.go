@@ -27,6 +27,7 @@ type session struct {
 	buffer  []*Record                         // fetched and not yet polled
 	fetched time.Time                         // when the buffer's fetch was sent
 	restart bool                              // forget the session and open a new one
+	fetches bool                              // a fetch is under way
 
 	// The goroutine's own.
 	epoch    int32                             // of the next request; 0 opens
@@ -93,7 +94,12 @@ func (s *session) run(ctx context.Context) {
 	for {
 		s.startOver(ctx)
 		c.mu.Lock()
+		if s.fetches {
+			s.fetches = false
+			c.announce() // to Drain
+		}
 		act := choose(s.view())
+		s.fetches = act == fetchRecords
 		pause := time.Until(s.pause)
 		c.mu.Unlock()
 		switch act {
@@ -129,7 +135,7 @@ func (s *session) run(ctx context.Context) {
 // view is taken with c.mu held.
 func (s *session) view() view {
 	v := view{
-		closing: s.c.closed, demand: s.c.polling > 0, buffered: len(s.buffer) > 0,
+		closing: s.c.closed, demand: s.c.polling > 0 && !s.c.drained, buffered: len(s.buffer) > 0,
 		wanted: len(s.want) > 0,
 		paused: time.Now().Before(s.pause),
 	}

@@ -28,7 +28,7 @@ func TestNotDrained(t *testing.T) {
 		failed, _ = verdict(t, func(t testing.TB) {
 			k.RunUntilDrained(t, "g", RunnerFunc(func(context.Context) error { return broken }))
 		})
-		wantText(t, "ended early", failed, "Run has returned\nbroken")
+		wantText(t, "ended early", failed, "sharetxntest.RunUntilDrained: broken\ngroup g is not drained: in-0: start offset 0 of 2, 2 offsets available, 0 acquired, 0 staged; in-1: start offset 0 of 2, 2 offsets available, 0 acquired, 0 staged: Run has returned")
 
 		stuck := make(chan struct{})
 		defer close(stuck)
