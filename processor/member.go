@@ -376,8 +376,11 @@ func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
 		}
 	case failed:
 		if p, ok := errors.AsType[*panicError](d.err); ok {
-			m.log.Error("sharetxn: the handler panicked", "group", m.cfg.Group, "record", where(items[0]), "records", len(items),
-				"type", fmt.Sprintf("%T", p.value), "stack", string(p.stack))
+			told := []any{"group", m.cfg.Group, "record", where(items[0]), "records", len(items), "type", fmt.Sprintf("%T", p.value)}
+			if items[0].failures == 0 && items[0].rec.DeliveryCount() == 1 { // the same again says nothing new
+				told = append(told, "stack", string(p.stack))
+			}
+			m.log.Error("sharetxn: the handler panicked", told...)
 		}
 		if d.own {
 			for _, it := range items {
