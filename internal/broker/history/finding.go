@@ -48,9 +48,10 @@ type Finding struct {
 	Topic       string
 	Partition   int32
 	First, Last int64
-	// Conceded: the profile's text allows this duplicate, in the window that What
-	// names (design 5, KIP93).
+	// Conceded: the profile's text allows this duplicate (design 5, KIP93), in the
+	// Window that is told in words.
 	Conceded bool
+	Window   string
 	What     string // in words
 }
 

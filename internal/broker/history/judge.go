@@ -179,12 +179,14 @@ func (j *judgement) duplicate(at txn.Partition, offset int64, by []claim) {
 		lost++
 	}
 	conceded := j.Profile == wire.KIP93 && lost >= len(by)-1
-	why := "not conceded"
+	why, window := "not conceded", ""
 	if conceded {
 		slices.Sort(windows)
-		why = "conceded: " + strings.Join(slices.Compact(windows), "; ")
+		window = strings.Join(slices.Compact(windows), "; ")
+		why = "conceded: " + window
 	}
-	j.add(Duplicate, at, offset, offset, "acknowledged by %s (%s)", strings.Join(names, ", "), why).Conceded = conceded
+	f := j.add(Duplicate, at, offset, offset, "acknowledged by %s (%s)", strings.Join(names, ", "), why)
+	f.Conceded, f.Window = conceded, window
 }
 
 // output judges what is visible on a partition.

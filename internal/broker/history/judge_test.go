@@ -2,6 +2,7 @@ package history
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,6 +246,9 @@ func TestSpoiled(t *testing.T) {
 				got = append(got, x.String())
 				if x.Conceded != tc.conceded {
 					t.Errorf("conceded is %v: %v", x.Conceded, x)
+				}
+				if tells := strings.HasSuffix(x.What, "(conceded: "+x.Window+")"); tells != tc.conceded || tc.conceded != (x.Window != "") {
+					t.Errorf("window %q of: %v", x.Window, x)
 				}
 			}
 			if !slices.Equal(got, tc.want) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
@@ -53,18 +52,10 @@ func inside(ctx context.Context, b *broker.Cluster, p pattern) (in audit.Inside,
 			continue
 		}
 		for offset := f.First; offset <= f.Last; offset++ {
-			in.Conceded[audit.Source{Partition: f.Partition, Offset: offset}] = window(f.What)
+			in.Conceded[audit.Source{Partition: f.Partition, Offset: offset}] = f.Window
 		}
 	}
 	return in, nil
-}
-
-// window is what a conceded finding says of the window.
-func window(what string) string {
-	if _, says, ok := strings.Cut(what, "(conceded: "); ok {
-		return strings.TrimSuffix(says, ")")
-	}
-	return what
 }
 
 // happened counts the events of a kind that something is true of.

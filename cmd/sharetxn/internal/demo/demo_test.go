@@ -182,18 +182,6 @@ func TestPiece(t *testing.T) {
 	}
 }
 
-func TestWindow(t *testing.T) {
-	testkit.Deadline(t, 20*time.Second)
-	for what, want := range map[string]string{
-		"acknowledged by transaction a (1/2), b (not conceded) (conceded: its leader was lost)": "its leader was lost",
-		"no such words": "no such words",
-	} {
-		if got := window(what); got != want {
-			t.Errorf("%q: %q", what, got)
-		}
-	}
-}
-
 // still is a cluster without members, and lines to feed it.
 func still(t *testing.T, lines ...string) *watch {
 	t.Helper()
