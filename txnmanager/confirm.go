@@ -2,12 +2,10 @@ package txnmanager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
-	"github.com/sharetxn/sharetxn/internal/probe"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -66,12 +64,11 @@ func (p part) contradiction() part {
 
 // prove sends a contradiction until every partition of it is answered.
 func (t *Transaction) prove(ctx context.Context, c *stageRequest) error {
-	m := t.m
 	var pause backoff
 	for attempt := 1; ; attempt++ {
 		resp, err := t.ask(ctx, c, attempt)
-		if errors.Is(err, probe.ErrNotProven) && !cutOff(err) {
-			return m.failure(stageOp, sharetxn.ClassFatal, t.unsupported(ctx, c, fmt.Errorf("%w: %w", sharetxn.ErrUnsupported, err)))
+		if fatal := t.notProven(ctx, c, err); fatal != nil {
+			return fatal
 		}
 		if err == nil {
 			var again bool
@@ -94,9 +91,7 @@ func (t *Transaction) contradicted(c *stageRequest, resp *wire.Response) (again 
 	case vAgain:
 		return true, m.refused(rpcStage, resp.ErrorCode)
 	default:
-		refused := m.refused(rpcStage, resp.ErrorCode)
-		refused.Group = c.member.GroupID()
-		return false, refused
+		return false, m.callRefused(c, resp.ErrorCode)
 	}
 	answers, err := c.answers(resp)
 	if err != nil {
@@ -111,11 +106,11 @@ func (t *Transaction) contradicted(c *stageRequest, resp *wire.Response) (again 
 			e.Group, e.Topic, e.Partition = c.member.GroupID(), topicName(p.tp), p.tp.Partition
 			return false, e
 		default:
-			again = again || classify(rpcStagePartition, code) == vAgain
 			err = m.partitionRefused(code, c.member.GroupID(), p.tp)
 			if classify(rpcStagePartition, code) != vAgain {
 				return false, err
 			}
+			again = true
 		}
 	}
 	return again, err

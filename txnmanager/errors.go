@@ -65,6 +65,13 @@ func (m *TransactionManager) refusal(op string, s State, refusal error) *sharetx
 	return m.failure(op, class, fmt.Errorf("%w (state: %v)", refusal, s))
 }
 
+// callRefused names the group of a staging request that was refused as a whole.
+func (m *TransactionManager) callRefused(r *stageRequest, code int16) *sharetxn.Error {
+	e := m.refused(rpcStage, code)
+	e.Group = r.member.GroupID()
+	return e
+}
+
 // partitionRefused names the partition.
 func (m *TransactionManager) partitionRefused(code int16, group string, tp acks.TopicIDPartition) *sharetxn.Error {
 	e := m.refused(rpcStagePartition, code)

@@ -177,8 +177,8 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 	var pause backoff
 	for attempt := 1; ; attempt++ {
 		resp, err := t.ask(ctx, r, attempt)
-		if errors.Is(err, probe.ErrNotProven) && !cutOff(err) {
-			return nil, m.failure(stageOp, sharetxn.ClassFatal, t.unsupported(ctx, r, fmt.Errorf("%w: %w", sharetxn.ErrUnsupported, err)))
+		if fatal := t.notProven(ctx, r, err); fatal != nil {
+			return nil, fatal
 		}
 		if err == nil {
 			var a stageAnswer
@@ -194,9 +194,7 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 			case a.again:
 				err = m.refused(rpcStage, a.code)
 			case a.code != 0:
-				refused := m.refused(rpcStage, a.code)
-				refused.Group = r.member.GroupID()
-				return nil, t.explained(ctx, r, refused)
+				return nil, t.explained(ctx, r, m.callRefused(r, a.code))
 			default:
 				return a.moved, nil
 			}
@@ -213,6 +211,15 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 // attemptsUnsent is after how many attempts that could not be sent the leaders
 // are asked for again.
 const attemptsUnsent = 3
+
+// notProven is the end of a staging whose broker does not speak it; nil for
+// whatever else became of an attempt.
+func (t *Transaction) notProven(ctx context.Context, r *stageRequest, err error) error {
+	if !errors.Is(err, probe.ErrNotProven) || cutOff(err) {
+		return nil
+	}
+	return t.m.failure(stageOp, sharetxn.ClassFatal, t.unsupported(ctx, r, fmt.Errorf("%w: %w", sharetxn.ErrUnsupported, err)))
+}
 
 // cutOff tells of a proof that failed for want of a connection: one that was
 // lost took the broker's proof with it, and the new one may be lost as well.
