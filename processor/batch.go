@@ -142,15 +142,8 @@ func (b *Batch) Decisions() []Decision {
 // conclude gives what counts of a call that returned err: decisions for every
 // record.
 func (b *Batch) conclude(err error) []decision {
-	all := func(err error) []decision {
-		d := decision{kind: failed, err: err, own: len(b.records) == 1}
-		for i := range b.records {
-			d.records = append(d.records, i)
-		}
-		return []decision{d}
-	}
 	if b.misuse != nil {
-		return all(b.misuse)
+		return failAll(len(b.records), b.misuse)
 	}
 	rest := decision{kind: failed, err: err, own: len(b.records) == 1}
 	for i, done := range b.decided {
@@ -163,9 +156,18 @@ func (b *Batch) conclude(err error) []decision {
 		return b.verdict
 	case err == nil:
 		r := b.records[rest.records[0]]
-		return all(fmt.Errorf("%w: %d, the first is %s-%d offset %d", sharetxn.ErrUndecided, len(rest.records), r.Topic, r.Partition, r.Offset))
+		return failAll(len(b.records), fmt.Errorf("%w: %d, the first is %s-%d offset %d", sharetxn.ErrUndecided, len(rest.records), r.Topic, r.Partition, r.Offset))
 	case len(rest.records) == 0:
 		return b.verdict // all were decided before it failed
 	}
 	return append(b.verdict, rest)
+}
+
+// failAll is what counts of a call of which nothing does.
+func failAll(records int, err error) []decision {
+	d := decision{kind: failed, err: err, own: records == 1}
+	for i := range records {
+		d.records = append(d.records, i)
+	}
+	return []decision{d}
 }

@@ -30,20 +30,14 @@ type environs struct {
 
 // watch looks again until ctx ends, soon after it could not.
 func (e *environs) watch(ctx context.Context, seen bool) {
-	pause := time.Second
-	for {
+	for next := time.Second; ; next = min(2*next, environsEvery) {
 		if seen {
-			pause = environsEvery
+			next = environsEvery
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !pause(ctx, next) {
 			return
 		}
 		seen = e.look(ctx)
-		pause = min(2*pause, environsEvery)
 	}
 }
 

@@ -28,6 +28,30 @@ func newItems(b *shareconsumer.Batch) []*item {
 	return items
 }
 
+// byBatch tells items apart by the batches that have them, in the order in which
+// they come.
+func byBatch(items []*item) (out [][]*item) {
+	at := make(map[*shareconsumer.Batch]int)
+	for _, it := range items {
+		i, seen := at[it.batch]
+		if !seen {
+			i = len(out)
+			at[it.batch] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], it)
+	}
+	return out
+}
+
+func recordsOf(items []*item) []*shareconsumer.Record {
+	recs := make([]*shareconsumer.Record, len(items))
+	for i, it := range items {
+		recs[i] = it.rec
+	}
+	return recs
+}
+
 func bytesOf(items []*item) (n int) {
 	for _, it := range items {
 		n += it.bytes
@@ -41,10 +65,6 @@ func size(r *kgo.Record) int {
 		n += len(h.Key) + len(h.Value)
 	}
 	return n
-}
-
-func (it *item) history(limit int32) history {
-	return history{failures: it.failures, deliveries: it.rec.DeliveryCount(), limit: limit}
 }
 
 // unit is what was decided for some records together: their verdict and outputs

@@ -266,10 +266,7 @@ func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Ti
 		in[i] = newRecord(it.rec)
 	}
 	go func() {
-		result := []decision{{kind: failed, err: errGoexit, own: len(items) == 1}}
-		for i := range items {
-			result[0].records = append(result[0].records, i)
-		}
+		result := failAll(len(items), errGoexit)
 		defer func() {
 			m.tell(ctx, c, result)
 			cancel(nil)
@@ -306,12 +303,9 @@ func (m *member) abandon(hard context.Context, now time.Time, c *call) {
 	m.abandoned++
 	m.log.Error("sharetxn: a handler did not return after its context had ended; its goroutine is left behind", "group", m.cfg.Group,
 		"record", where(c.items[0]), "records", len(c.items), "left behind", m.abandoned)
-	d := decision{kind: failed, err: fmt.Errorf("%w, and the handler did not return", c.why), own: len(c.items) == 1}
-	for i := range c.items {
-		d.records = append(d.records, i)
-	}
-	m.tell(hard, c, []decision{d})
-	m.finish(now, c, []decision{d})
+	all := failAll(len(c.items), fmt.Errorf("%w, and the handler did not return", c.why))
+	m.tell(hard, c, all)
+	m.finish(now, c, all)
 }
 
 // handled takes the result of a call, unless it was given up.
@@ -368,7 +362,7 @@ func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
 		g.add(now, newUnit(items, true, d.err, nil))
 	case released:
 		for _, it := range items {
-			if afterRelease(it.history(m.limit.get())) == giveUp {
+			if afterRelease(m.history(it)) == giveUp {
 				m.doom(now, it, errLastRelease, 0)
 			} else {
 				m.wait(now.Add(min(d.backoff, longestWait)), it, true)
@@ -392,11 +386,16 @@ func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
 	}
 }
 
+// history is what decides an item's fate.
+func (m *member) history(it *item) history {
+	return history{failures: it.failures, deliveries: it.rec.DeliveryCount(), limit: m.limit.get()}
+}
+
 // failed decides about a record that failed by itself.
 func (m *member) failed(now time.Time, it *item, err error) {
 	it.failures++
 	it.cause = err
-	h := it.history(m.limit.get())
+	h := m.history(it)
 	pause := m.pauseAfter(it.failures)
 	what := m.cfg.Failure.afterFailure(h)
 	if it.doomed != nil { // its dead letter was refused: there is no other way for it

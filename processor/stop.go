@@ -40,7 +40,7 @@ func (m *member) windDown(hard context.Context, now time.Time) {
 // back when it is quiet.
 func (m *member) takeLast(now time.Time, items []*item) {
 	for _, it := range items {
-		if it.history(m.limit.get()).last() {
+		if m.history(it).last() {
 			m.hand.groups = append(m.hand.groups, newGroup(now, it))
 			continue
 		}
@@ -74,7 +74,7 @@ func (m *member) giveBack(now time.Time, items []*item) {
 	var back []*item
 	for _, it := range items {
 		switch {
-		case !it.history(m.limit.get()).last():
+		case !m.history(it).last():
 			back = append(back, it)
 		case it.cause != nil:
 			m.doom(now, it, it.cause, 0)
@@ -98,17 +98,14 @@ func (m *member) forget(items []*item) {
 
 // part ends the batches of items, apart from all other records in them.
 func part(items []*item, end func(*shareconsumer.Batch)) {
-	byBatch := make(map[*shareconsumer.Batch][]*shareconsumer.Record)
-	for _, it := range items {
-		byBatch[it.batch] = append(byBatch[it.batch], it.rec)
-	}
-	for b, recs := range byBatch {
-		if whole, err := b.Split(recs...); err == nil {
+	for _, items := range byBatch(items) {
+		b := items[0].batch
+		if whole, err := b.Split(recordsOf(items)...); err == nil {
 			end(whole)
 			continue
 		}
-		for _, r := range recs { // some are gone already
-			if one, err := b.Split(r); err == nil {
+		for _, it := range items { // some are gone already
+			if one, err := b.Split(it.rec); err == nil {
 				end(one)
 			}
 		}

@@ -87,24 +87,16 @@ func (m *member) decide(u *unit) []*kgo.Record {
 // what was made of it with others must not be published without it.
 func bindable(t *transaction) (parts []producer.Acknowledgements) {
 	var units []*unit
-	byBatch := make(map[*shareconsumer.Batch][]*item)
-	var order []*shareconsumer.Batch
 	for _, u := range t.units {
 		if len(held(u.items)) < len(u.items) {
 			t.leftOut = append(t.leftOut, u.items...)
 			continue
 		}
 		units = append(units, u)
-		for _, it := range u.items {
-			if byBatch[it.batch] == nil {
-				order = append(order, it.batch)
-			}
-			byBatch[it.batch] = append(byBatch[it.batch], it)
-		}
 	}
 	t.units = units
-	for _, b := range order {
-		parts = append(parts, separate(b, byBatch[b]))
+	for _, items := range byBatch(t.items()) {
+		parts = append(parts, separate(items[0].batch, items))
 	}
 	return parts
 }
@@ -114,11 +106,7 @@ func separate(b *shareconsumer.Batch, items []*item) *shareconsumer.Batch {
 	if b.Len() == len(items) {
 		return b
 	}
-	recs := make([]*shareconsumer.Record, len(items))
-	for i, it := range items {
-		recs[i] = it.rec
-	}
-	part, err := b.Split(recs...)
+	part, err := b.Split(recordsOf(items)...)
 	if err != nil { // some were lost this moment: Begin says so
 		return b
 	}
