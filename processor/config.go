@@ -81,7 +81,9 @@ type DeadLetter struct {
 }
 
 // Failure says what becomes of a record whose handler failed, or whose outputs
-// the brokers refuse.
+// the brokers refuse. The last delivery that a group allows is not for handling,
+// where it allows three or more: a record that nobody decided before goes to the
+// dead letter then, since its handler may be what ends the process.
 type Failure struct {
 	// Attempts within one delivery, the record alone in its transaction after
 	// the first; 1 to 1000, default 3.
@@ -91,8 +93,8 @@ type Failure struct {
 	// the least where a dead letter was refused, and what counts if Backoff panics.
 	Backoff func(attempt int) time.Duration
 	// GiveUp rejects to the dead letter once Attempts fail; false releases the
-	// record after one more Backoff, and rejects it on the last delivery the
-	// group allows. Default false.
+	// record after one more Backoff, and rejects it on the last delivery that is
+	// for handling. Default false.
 	GiveUp bool
 }
 

@@ -55,7 +55,7 @@ func afterRelease(h history) next {
 // attempt.
 const longestWait = 10 * time.Minute
 
-var errLastRelease = errors.New("released on the last delivery that the group allows, on which the broker would archive it")
+var errLastRelease = errors.New("released on the last delivery that is for handling")
 
 // errNeverDecided is why a record is in the dead letter that was not handled in
 // its last delivery.
@@ -69,7 +69,7 @@ var errNeverDecided = errors.New("every delivery but the last ended without a ve
 func suspicious(deliveries int32) bool { return deliveries > 2 }
 
 // errGivenBack is why a record is in the dead letter that was never decided.
-var errGivenBack = errors.New("the processor stopped on the last delivery that the group allows, before the record was handled")
+var errGivenBack = errors.New("the processor stopped on the last delivery that is for handling, before the record was handled")
 
 // apart says how the records of an aborted transaction are run again: together
 // once more where the fault is likely not theirs, otherwise in two halves, so

@@ -57,7 +57,7 @@ func Reject(reason error) error { return &RejectError{reason} }
 // Release gives the record back, to be delivered again after at least backoff.
 // It is held under a renewed lock till then, for at most 10 minutes, and while
 // MaxRecords wait so nothing new is polled. It costs a delivery: on the last one
-// that the group allows the record is rejected instead.
+// that is for handling (see Failure) the record is rejected instead.
 func Release(backoff time.Duration) error { return &ReleaseError{backoff} }
 
 // RejectError is what Reject returns, for tests and middleware.

@@ -219,7 +219,7 @@ func (m *member) bury(bound context.Context, units []*unit, cannot bool) {
 		m.bury(bound, units[:half], false)
 		m.bury(bound, units[half:], false)
 	default:
-		m.log.Error("sharetxn: records on their last delivery could not be put to the dead letter at the end; the broker archives them",
+		m.log.Error("sharetxn: records on their last delivery could not be put to the dead letter at the end; where the group allows no further delivery the broker archives them",
 			"group", m.cfg.Group, "record", where(units[0].items[0]), "records", len(units), "err", t.err)
 	}
 }
