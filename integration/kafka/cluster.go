@@ -35,7 +35,7 @@ type node struct {
 
 // Start starts n brokers, waits until all answer, and keeps their files in dir.
 func Start(ctx context.Context, dir string, n int) (*Cluster, error) {
-	java, jars, err := install(ctx)
+	java, jars, err := Install(ctx, Version())
 	if err != nil {
 		return nil, err
 	}

@@ -26,9 +26,10 @@ var ErrUnavailable = errors.New("stock Kafka is not to be had on this machine")
 //go:embed pom.xml
 var pom []byte
 
-// install returns Java's path and the folder of the jars, which are fetched
-// once per version into the user's cache.
-func install(ctx context.Context) (java, jars string, err error) {
+// Install returns Java's path and the folder of a version's jars, which are
+// fetched once per version into the user's cache. Beside the broker they hold
+// Kafka's own clients and command line tools.
+func Install(ctx context.Context, version string) (java, jars string, err error) {
 	if java, err = exec.LookPath("java"); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -37,7 +38,7 @@ func install(ctx context.Context) (java, jars string, err error) {
 		return "", "", fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	cache = filepath.Join(cache, "sharetxn")
-	jars = filepath.Join(cache, "kafka-"+Version())
+	jars = filepath.Join(cache, "kafka-"+version)
 	if _, err := os.Stat(jars); err == nil {
 		return java, jars, nil
 	}
@@ -58,7 +59,7 @@ func install(ctx context.Context) (java, jars string, err error) {
 		return "", "", err
 	}
 	cmd := exec.CommandContext(ctx, mvn, "-B", "-q", "dependency:copy-dependencies",
-		"-Dkafka.version="+Version(), "-DoutputDirectory="+filepath.Join(tmp, "libs"))
+		"-Dkafka.version="+version, "-DoutputDirectory="+filepath.Join(tmp, "libs"))
 	cmd.Dir = tmp
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("%w: mvn: %w\n%s", ErrUnavailable, err, out)
