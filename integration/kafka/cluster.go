@@ -21,6 +21,18 @@ import (
 type Cluster struct {
 	java, jars, dir string
 	nodes           []*node
+	set             []setting
+}
+
+// Setting is a broker setting that Start is given in place of its own.
+type Setting func(*Cluster)
+
+type setting struct{ key, value string }
+
+// Set gives all brokers a line of server.properties that wins over what Start
+// would have written.
+func Set(key string, value any) Setting {
+	return func(c *Cluster) { c.set = append(c.set, setting{key, fmt.Sprint(value)}) }
 }
 
 type node struct {
@@ -34,12 +46,15 @@ type node struct {
 }
 
 // Start starts n brokers, waits until all answer, and keeps their files in dir.
-func Start(ctx context.Context, dir string, n int) (*Cluster, error) {
+func Start(ctx context.Context, dir string, n int, settings ...Setting) (*Cluster, error) {
 	java, jars, err := Install(ctx, Version())
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{java: java, jars: jars, dir: dir}
+	for _, s := range settings {
+		s(c)
+	}
 	ports, err := freePorts(2 * n)
 	if err != nil {
 		return nil, err
@@ -241,6 +256,9 @@ func (c *Cluster) properties(b *node) string {
 	set("broker.heartbeat.interval.ms", 500)
 	set("transaction.abort.timed.out.transaction.cleanup.interval.ms", 1000)
 	set("log.cleaner.dedupe.buffer.size", 2<<20) // else the heap must be larger
+	for _, s := range c.set { // of two lines with one key the last counts
+		set(s.key, s.value)
+	}
 	return p.String()
 }
 
