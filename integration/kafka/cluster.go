@@ -256,7 +256,7 @@ func (c *Cluster) properties(b *node) string {
 	set("broker.heartbeat.interval.ms", 500)
 	set("transaction.abort.timed.out.transaction.cleanup.interval.ms", 1000)
 	set("log.cleaner.dedupe.buffer.size", 2<<20) // else the heap must be larger
-	for _, s := range c.set { // of two lines with one key the last counts
+	for _, s := range c.set {                    // of two lines with one key the last counts
 		set(s.key, s.value)
 	}
 	return p.String()
