@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 // Cluster is a number of brokers that are controllers too.
 type Cluster struct {
 	java, jars, dir string
+	jvm             []string // options of the brokers' Java
 	nodes           []*node
 	set             []setting
 }
@@ -33,6 +35,15 @@ type setting struct{ key, value string }
 // would have written.
 func Set(key string, value any) Setting {
 	return func(c *Cluster) { c.set = append(c.set, setting{key, fmt.Sprint(value)}) }
+}
+
+// quickStart lets a broker start fast and stay small; it runs slower for that.
+var quickStart = []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"}
+
+// JVM gives the brokers' Java these options in place of those for a quick start:
+// a broker that is measured must be allowed to get warm.
+func JVM(options ...string) Setting {
+	return func(c *Cluster) { c.jvm = options }
 }
 
 type node struct {
@@ -51,7 +62,7 @@ func Start(ctx context.Context, dir string, n int, settings ...Setting) (*Cluste
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{java: java, jars: jars, dir: dir}
+	c := &Cluster{java: java, jars: jars, dir: dir, jvm: quickStart}
 	for _, s := range settings {
 		s(c)
 	}
@@ -91,6 +102,17 @@ func (c *Cluster) Kill(id int32) error { return c.nodes[id-1].stop(syscall.SIGKI
 
 // Restart starts a broker that was killed; Ready tells when it is back.
 func (c *Cluster) Restart(id int32) error { return c.launch(c.nodes[id-1]) }
+
+// Process is the id of a broker's process; 0 if it does not run.
+func (c *Cluster) Process(id int32) int {
+	b := c.nodes[id-1]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cmd == nil {
+		return 0
+	}
+	return b.cmd.Process.Pid
+}
 
 // Stop ends all brokers at the same time: one by one, the last would wait for
 // the quorum it no longer has.
@@ -182,8 +204,8 @@ func (c *Cluster) launch(b *node) error {
 		return err
 	}
 	defer log.Close() // the process has its own
-	cmd := exec.Command(c.java, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-XX:+ExitOnOutOfMemoryError",
-		"-cp", filepath.Join(c.jars, "*"), "kafka.Kafka", "server.properties")
+	cmd := exec.Command(c.java, slices.Concat(c.jvm,
+		[]string{"-XX:+ExitOnOutOfMemoryError", "-cp", filepath.Join(c.jars, "*"), "kafka.Kafka", "server.properties"})...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = b.dir, log, log, procAttr()
 	b.mu.Lock()
 	defer b.mu.Unlock()
