@@ -1,0 +1,49 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/broker"
+)
+
+// embedded is the embedded broker as a stock Kafka 4.4.
+type embedded struct {
+	c     *broker.Cluster
+	nodes int
+}
+
+// Embedded starts one for a test.
+func Embedded(t *testing.T, brokers int) Target {
+	t.Helper()
+	c, err := broker.Start(broker.Config{
+		Brokers: brokers, Stock44: true,
+		// As the real brokers of these tests are set.
+		HeartbeatInterval: 500 * time.Millisecond, AssignmentInterval: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return &embedded{c, brokers}
+}
+
+func (e *embedded) Name() string     { return "embedded broker" }
+func (e *embedded) Seeds() []string  { return e.c.Seeds() }
+func (e *embedded) Version() Version { return Version{4, 4, 0} }
+func (e *embedded) Embedded() bool   { return true }
+
+func (e *embedded) Nodes() (ids []int32) {
+	for i := range e.nodes {
+		ids = append(ids, int32(i))
+	}
+	return ids
+}
+
+func (e *embedded) Kill(_ context.Context, node int32) error {
+	e.c.StopNode(node)
+	return nil
+}
+
+func (e *embedded) Restart(_ context.Context, node int32) error { return e.c.StartNode(node) }
