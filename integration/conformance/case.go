@@ -29,6 +29,7 @@ type Case struct {
 func All() []Case {
 	return slices.Concat(
 		membership,
+		acknowledge,
 	)
 }
 

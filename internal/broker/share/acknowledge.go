@@ -7,12 +7,13 @@ import (
 	"github.com/sharetxn/sharetxn/acks"
 )
 
-// checkForm is the protocol's check of a request's ranges (KIP-932,
-// ShareAcknowledge).
+// checkForm is Kafka's check of a request's ranges (KIP-932, ShareAcknowledge;
+// measured). It lets a range begin at the last offset of the one before, or at
+// -1: what becomes of those is decided where they lie.
 func checkForm(batches []acks.AcknowledgementBatch) int16 {
 	last := int64(-1)
-	for i, b := range batches {
-		if b.FirstOffset < 0 || b.FirstOffset > b.LastOffset || (i > 0 && b.FirstOffset <= last) {
+	for _, b := range batches {
+		if b.FirstOffset > b.LastOffset || b.FirstOffset < last {
 			return codeInvalidRequest
 		}
 		if n := int64(len(b.Types)); n == 0 || (n != 1 && n != b.Offsets()) {
@@ -71,14 +72,22 @@ func (p *partition) runs(b acks.AcknowledgementBatch) iter.Seq[acks.Run] {
 	}
 }
 
-// acknowledge applies all batches or none (KIP-932: atomic per partition).
+// acknowledge applies all batches or none (KIP-932: atomic per partition). An
+// offset that a batch decides is no other's of the same request.
 func (p *partition) acknowledge(owner string, batches []acks.AcknowledgementBatch, rule ackRule) int16 {
 	defer p.settle()
+	decided := int64(-1)
 	for _, b := range batches {
 		if code := p.reachable(b); code != codeNone {
 			return code
 		}
 		for r := range p.runs(b) {
+			if r.First == decided {
+				return codeInvalidRecordState
+			}
+			if r.Type != acks.Renew {
+				decided = r.Last
+			}
 			for _, e := range p.cover(r.First, r.Last) {
 				if e.state != Acquired || e.owner != owner || (r.Type == acks.Renew && !rule.renew) {
 					return codeInvalidRecordState

@@ -63,9 +63,12 @@ func (e *Engine) acknowledge(c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Res
 	for _, t := range req.Topics {
 		rt := kmsg.NewShareAcknowledgeResponseTopic()
 		rt.TopicID = t.TopicID
-		for range t.Partitions {
+		for _, p := range t.Partitions {
 			r := results[0]
 			results = results[1:]
+			if len(p.AcknowledgementBatches) == 0 && r.code == codeNone {
+				continue // nothing was asked: Kafka does not name it
+			}
 			out := kmsg.NewShareAcknowledgeResponseTopicPartition()
 			out.Partition, out.ErrorCode = r.part, r.code
 			if r.leader >= 0 { // without a hint Kafka writes zeros
@@ -74,7 +77,9 @@ func (e *Engine) acknowledge(c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Res
 			leaders = append(leaders, r.leader)
 			rt.Partitions = append(rt.Partitions, out)
 		}
-		resp.Topics = append(resp.Topics, rt)
+		if len(rt.Partitions) > 0 {
+			resp.Topics = append(resp.Topics, rt)
+		}
 	}
 	for _, n := range e.endpoints(leaders) {
 		ep := kmsg.NewShareAcknowledgeResponseNodeEndpoint()

@@ -124,6 +124,11 @@ func (p *partition) stageChecked(req *wire.Request, batches []acks.Acknowledgeme
 	if code := checkForm(batches); code != codeNone {
 		return nil, code
 	}
+	for i, b := range batches { // stricter than Kafka's: no offset may be staged twice, not even at a seam
+		if b.FirstOffset < 0 || i > 0 && b.FirstOffset == batches[i-1].LastOffset {
+			return nil, codeInvalidRequest
+		}
+	}
 	return p.stage(req.MemberID, req.ProducerID, req.ProducerEpoch, batches)
 }
 
