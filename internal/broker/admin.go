@@ -3,8 +3,11 @@ package broker
 import (
 	"context"
 	"slices"
+	"strings"
 
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/front"
+	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -18,14 +21,70 @@ func (c *Cluster) createTopics(ctx context.Context, conn *front.Conn, req *kmsg.
 		return nil, err
 	}
 	resp := kresp.(*kmsg.CreateTopicsResponse)
-	for _, t := range resp.Topics {
-		if t.ErrorCode == 0 && !req.ValidateOnly {
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		if t.ErrorCode != 0 {
+			continue
+		}
+		if !req.ValidateOnly {
 			if err := c.place(t.Topic); err != nil {
 				c.cfg.Logger.Error("leaders not placed", "topic", t.Topic, "err", err)
 			}
 		}
+		if t.Configs, err = c.topicConfigs(ctx, conn, t); err != nil {
+			return nil, err
+		}
 	}
 	return resp, nil
+}
+
+// topicConfigs are all configs of a topic, as Kafka tells them whoever creates
+// it; kfake tells those that the request set, and none as null, which Java's
+// client takes for a refusal to tell. They stay alone where only a validation was
+// asked for.
+func (c *Cluster) topicConfigs(ctx context.Context, conn *front.Conn, t *kmsg.CreateTopicsResponseTopic) ([]kmsg.CreateTopicsResponseTopicConfig, error) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	res := kmsg.NewDescribeConfigsRequestResource()
+	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, t.Topic
+	req.Version, req.Resources = 4, append(req.Resources, res)
+	kresp, err := c.broker(conn.Node).Do(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	out := append([]kmsg.CreateTopicsResponseTopicConfig{}, t.Configs...)
+	for _, r := range kresp.(*kmsg.DescribeConfigsResponse).Resources {
+		if r.ErrorCode != 0 {
+			continue
+		}
+		out = out[:0]
+		for _, cfg := range r.Configs {
+			x := kmsg.NewCreateTopicsResponseTopicConfig()
+			x.Name, x.Value, x.ReadOnly, x.Source, x.IsSensitive = cfg.Name, cfg.Value, cfg.ReadOnly, int8(cfg.Source), cfg.IsSensitive
+			out = append(out, x)
+		}
+	}
+	return out, nil
+}
+
+// describeTopics has kfake describe topics, for the client's own principal. The
+// eligible leaders are an empty list on Kafka, not a null.
+func (c *Cluster) describeTopics(conn *front.Conn, q frame.Request) ([]byte, error) {
+	raw, err := conn.Forward(q.Raw, true)
+	if err != nil {
+		return nil, err
+	}
+	kresp, err := frame.ReadResponse(raw, &kmsg.DescribeTopicPartitionsRequest{Version: q.Version})
+	if err != nil {
+		return nil, err
+	}
+	resp := kresp.(*kmsg.DescribeTopicPartitionsResponse)
+	for _, t := range resp.Topics {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{}
+		}
+	}
+	return frame.AppendResponse(nil, q.CorrelationID, resp), nil
 }
 
 // Kafka's error codes that are answered here.
@@ -68,17 +127,61 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 	for _, g := range groups {
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = g.ResourceType, g.ResourceName
-		for name, value := range c.engine.GroupConfig(g.ResourceName) {
-			if g.ConfigNames != nil && !slices.Contains(g.ConfigNames, name) {
-				continue
+		for _, x := range c.engine.GroupConfig(g.ResourceName) {
+			if g.ConfigNames == nil || slices.Contains(g.ConfigNames, x.Name) {
+				out.Configs = append(out.Configs, describeConfig(x, req.IncludeSynonyms))
 			}
-			cfg := kmsg.NewDescribeConfigsResponseResourceConfig()
-			cfg.Name, cfg.Value, cfg.Source = name, &value, kmsg.ConfigSourceGroupConfig
-			out.Configs = append(out.Configs, cfg)
 		}
 		resp.Resources = append(resp.Resources, out)
 	}
 	return resp, nil
+}
+
+// describeConfig tells a config of a group: its source, and behind it what
+// would hold without it.
+func describeConfig(x share.ConfigEntry, synonyms bool) kmsg.DescribeConfigsResponseResourceConfig {
+	out := kmsg.NewDescribeConfigsResponseResourceConfig()
+	out.Name, out.Value, out.Source, out.ConfigType = x.Name, &x.Value, kmsg.ConfigSourceDefaultConfig, x.Type
+	if x.Set {
+		out.Source = kmsg.ConfigSourceGroupConfig
+	}
+	add := func(name, value string, source kmsg.ConfigSource) {
+		s := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
+		s.Name, s.Value, s.Source = name, &value, source
+		out.ConfigSynonyms = append(out.ConfigSynonyms, s)
+	}
+	if synonyms && x.Set {
+		add(x.Name, x.Value, kmsg.ConfigSourceGroupConfig)
+	}
+	if synonyms {
+		add(x.DefaultName, x.Default, kmsg.ConfigSourceDefaultConfig)
+	}
+	return out
+}
+
+// listConfigResources adds the groups that are configured here.
+func (c *Cluster) listConfigResources(conn *front.Conn, q frame.Request) ([]byte, error) {
+	m, err := q.Message(c.staging(conn.Node))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := conn.Forward(q.Raw, true)
+	if err != nil {
+		return nil, err
+	}
+	kresp, err := frame.ReadResponse(raw, m)
+	if err != nil {
+		return nil, err
+	}
+	resp, types := kresp.(*kmsg.ListConfigResourcesResponse), m.(*kmsg.ListConfigResourcesRequest).ResourceTypes
+	if q.Version > 0 && resp.ErrorCode == 0 && (len(types) == 0 || slices.Contains(types, int8(kmsg.ConfigResourceTypeGroupConfig))) {
+		for _, name := range c.engine.Configured() {
+			r := kmsg.NewListConfigResourcesResponseConfigResource()
+			r.Name, r.Type = name, int8(kmsg.ConfigResourceTypeGroupConfig)
+			resp.ConfigResources = append(resp.ConfigResources, r)
+		}
+	}
+	return frame.AppendResponse(nil, q.CorrelationID, resp), nil
 }
 
 func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
@@ -120,26 +223,33 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 	return resp, nil
 }
 
+// listGroups filters here what kfake and the engine have: Kafka does not look at
+// upper and lower case in the filters, and Java's tools write Share and Classic.
 func (c *Cluster) listGroups(ctx context.Context, conn *front.Conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
-	kresp, err := c.broker(conn.Node).Do(ctx, req)
+	all := *req
+	all.StatesFilter, all.TypesFilter = nil, nil
+	kresp, err := c.broker(conn.Node).Do(ctx, &all)
 	if err != nil {
 		return nil, err
 	}
 	resp := kresp.(*kmsg.ListGroupsResponse)
 	for name, members := range c.engine.Groups() {
-		state := "Empty"
-		if members {
-			state = "Stable"
-		}
-		if c.kf.CoordinatorFor(name) != conn.Node ||
-			(len(req.StatesFilter) > 0 && !slices.Contains(req.StatesFilter, state)) ||
-			(len(req.TypesFilter) > 0 && !slices.Contains(req.TypesFilter, "share")) {
+		if c.kf.CoordinatorFor(name) != conn.Node {
 			continue
 		}
 		g := kmsg.NewListGroupsResponseGroup()
-		g.Group, g.ProtocolType, g.GroupState, g.GroupType = name, "share", state, "share"
+		g.Group, g.ProtocolType, g.GroupState, g.GroupType = name, "share", "Empty", "share"
+		if members {
+			g.GroupState = "Stable"
+		}
 		resp.Groups = append(resp.Groups, g)
 	}
+	wanted := func(filter []string, value string) bool {
+		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
+	}
+	resp.Groups = slices.DeleteFunc(resp.Groups, func(g kmsg.ListGroupsResponseGroup) bool {
+		return !wanted(req.StatesFilter, g.GroupState) || !wanted(req.TypesFilter, g.GroupType)
+	})
 	return resp, nil
 }
 

@@ -31,6 +31,8 @@ const (
 	keyDescribeProducers  = 61
 	keyDescribeTxns       = 65
 	keyListTxns           = 66
+	keyListConfigs        = 74
+	keyDescribeTopics     = 75
 	keyShareHeartbeat     = 76
 	keyShareDescribe      = 77
 	keyShareFetch         = 78
@@ -62,6 +64,10 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return c.apiVersions(conn, q)
 	case keyProduce:
 		return c.produce(ctx, conn, q, reply)
+	case keyListConfigs:
+		return c.listConfigResources(conn, q)
+	case keyDescribeTopics:
+		return c.describeTopics(conn, q)
 	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics:

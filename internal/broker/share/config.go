@@ -3,11 +3,15 @@ package share
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Names of group configs (resource type GROUP).
@@ -123,8 +127,35 @@ func (g *groupConfig) apply(c Config, name, value string) error {
 	return err
 }
 
-// all gives every config with its effective value, for DescribeConfigs.
-func (g groupConfig) all() map[string]string {
+// ConfigEntry is one config of a group, as DescribeConfigs tells it.
+type ConfigEntry struct {
+	Name, Value string
+	Type        kmsg.ConfigType
+	Default     string // what holds where the group has none of its own
+	DefaultName string // the broker's config that gives the default, or Name
+	Set         bool   // Value is the group's own
+}
+
+// entries are all configs, sorted by name.
+func (c Config) entries(g groupConfig) []ConfigEntry {
+	values, defaults := g.values(), c.groupDefaults().values()
+	var out []ConfigEntry
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		_, set := g.set[name]
+		x := ConfigEntry{Name: name, Value: values[name], Type: kmsg.ConfigTypeInt, Default: defaults[name], DefaultName: "group." + name, Set: set}
+		switch name { // these are of groups only
+		case configReset, configIsolation:
+			x.Type, x.DefaultName = kmsg.ConfigTypeString, name
+		case configRenew:
+			x.Type, x.DefaultName = kmsg.ConfigTypeBoolean, name
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// values gives every config's effective value.
+func (g groupConfig) values() map[string]string {
 	isolation := isolationUncommit
 	if g.readCommitted {
 		isolation = isolationCommit

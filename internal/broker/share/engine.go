@@ -259,11 +259,26 @@ func (e *Engine) SetGroupConfig(name string, kv map[string]*string) error {
 	return nil
 }
 
-// GroupConfig gives the effective configs of a group.
-func (e *Engine) GroupConfig(name string) map[string]string {
+// GroupConfig gives all configs of a group, which need not exist.
+func (e *Engine) GroupConfig(name string) []ConfigEntry {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.group(name).config.all()
+	return e.cfg.entries(e.group(name).config)
+}
+
+// Configured lists the groups that have configs of their own, which need not
+// exist either.
+func (e *Engine) Configured() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []string
+	for name, g := range e.groups {
+		if len(g.config.set) > 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Groups lists the groups that ever had a member, with whether they have one.

@@ -338,7 +338,7 @@ func (e *Engine) fill(resp *kmsg.ShareFetchResponse, group string, got []served,
 		if out == nil {
 			part := kmsg.NewShareFetchResponseTopicPartition()
 			out = &part
-			out.Partition = p.part
+			out.Partition, out.Records = p.part, []byte{} // the protocol has no null here
 			slots[p.topicPart] = out
 			order = append(order, p.topicPart)
 		}

@@ -699,3 +699,24 @@ func TestConcurrentMembers(t *testing.T) {
 	}
 	r.wantWindow("all", total, total)
 }
+
+// Where there are no records there are none, not null: Java's client takes the
+// whole answer for broken, and asks no more on that connection.
+func TestRecordsAreNeverNull(t *testing.T) {
+	ctx := testkit.Deadline(t, 10*time.Second)
+	r := newRig(ctx, t, map[string]string{configReset: "earliest"})
+	u := r.user("a")
+	empty := u.fetch()
+	if got := empty.Topics; len(got) > 0 && got[0].Partitions[0].Records == nil {
+		t.Error("null in an empty answer")
+	}
+	wrong := u.send(u.ask(func(q *kmsg.ShareFetchRequest) { q.Topics[0].Partitions[0].Partition = 99 }))
+	if len(wrong.Topics) != 1 {
+		t.Fatalf("an unknown partition is not answered: %+v", wrong)
+	}
+	for _, p := range wrong.Topics[0].Partitions {
+		if p.Records == nil {
+			t.Errorf("null beside code %d", p.ErrorCode)
+		}
+	}
+}
