@@ -72,6 +72,112 @@ type Handled struct {
 	Err           error         // reason or failure
 }
 
+// The hooks below see a share consumer's events. They take no context: what
+// they tell of happens in the background, between the caller's calls. Those of
+// members, sessions and losses come one at a time and in order for each
+// consumer; those of requests come from each broker's goroutine when the answer
+// is there.
+
+// HookMember sees a member of a share group come, change and go.
+type HookMember interface{ OnMember(e Member) }
+
+// Member is one event of a member's life.
+type Member struct {
+	Group, MemberID string
+	Event           MemberEvent
+	Epoch           int32              // the member's epoch; 0 where it is in no group
+	Assigned        map[string][]int32 // with MemberAssigned: all of it, partitions by topic; not to be changed
+	Err             error              // with MemberFenced and MemberLeft: why; nil after Close
+}
+
+// MemberEvent is what happened to a member; its text serves as a label.
+type MemberEvent string
+
+const (
+	MemberJoined   MemberEvent = "joined"   // it joined, also again
+	MemberEpoch    MemberEvent = "epoch"    // its epoch rose
+	MemberAssigned MemberEvent = "assigned" // its assignment changed
+	MemberFenced   MemberEvent = "fenced"   // the coordinator does not know it any more; it joins again
+	MemberLeft     MemberEvent = "left"     // it left: Close, or no Poll for too long
+)
+
+// HookSession sees the share session with each broker.
+type HookSession interface{ OnSession(e Session) }
+
+// Session is one event of the share session with one broker.
+type Session struct {
+	Group, MemberID string
+	Broker          int32
+	Event           SessionEvent
+	Err             error // with SessionLost: why
+}
+
+// SessionEvent is what happened to a session; its text serves as a label.
+type SessionEvent string
+
+const (
+	SessionOpened SessionEvent = "opened"
+	SessionClosed SessionEvent = "closed" // by the member: what it had acquired there and not decided is released
+	SessionLost   SessionEvent = "lost"   // what it had acquired there is not its own any more
+)
+
+// HookFetch sees each ShareFetch request when it is answered, or known not to
+// be.
+type HookFetch interface{ OnFetch(e Fetch) }
+
+// Fetch is one ShareFetch request and its answer. The acknowledgements that
+// rode on it are told by HookAcknowledge.
+type Fetch struct {
+	Group, MemberID string
+	Broker          int32
+	Took            time.Duration // what the broker waited for records included
+	Ranges          int           // acquired
+	Records         int           // offsets acquired, those that hold no record included
+	Bytes           int           // of the logs as sent, which may hold others' records too
+	Err             error         // of the request, or joined from its partitions
+}
+
+// HookAcknowledge sees each request that carries acknowledgements, when it is
+// answered, or known not to be: ShareAcknowledge, and a ShareFetch on which they
+// ride. What a transaction stages is told by HookStage.
+type HookAcknowledge interface{ OnAcknowledge(e Acknowledge) }
+
+// HookRenew sees each request that renews acquisition locks (KIP-1222).
+type HookRenew interface{ OnRenew(e Acknowledge) }
+
+// Acknowledge is one request's acknowledgements and what became of them.
+type Acknowledge struct {
+	Group, MemberID string
+	Broker          int32
+	Riding          bool // on a ShareFetch
+	Attempt         int  // from 1; later ones send again, apart, what was refused together
+	Took            time.Duration
+	Partitions      []Acknowledged
+	Err             error // of the request as a whole; its class is unknown if an answer is missing
+}
+
+// Acknowledged is one partition's part of a request.
+type Acknowledged struct {
+	Topic           string
+	Partition       int32
+	Ranges, Offsets int
+	Err             error // nil: the broker took them
+}
+
+// HookLost sees records that went without a verdict.
+type HookLost interface{ OnLost(e Lost) }
+
+// Lost is a number of records that this member had acquired and does not hold
+// any more, though nobody has decided them: some member will get them again, as
+// far as the group's delivery limit allows.
+type Lost struct {
+	Group, MemberID string
+	Records         int
+	Unpolled        bool  // no Poll had given them out
+	Released        bool  // the member gave them back itself
+	Err             error // why
+}
+
 // HookMisuse sees what could not be returned as an error: a batch dropped with
 // verdicts that no transaction took, a verdict that came too late, a handle
 // that was never ended.
@@ -83,7 +189,8 @@ type Misuse struct{ What, Where string }
 // implementsHook tells whether h implements any Hook* interface.
 func implementsHook(h Hook) bool {
 	switch h.(type) {
-	case HookTxn, HookStage, HookHandled, HookMisuse:
+	case HookTxn, HookStage, HookHandled, HookMisuse,
+		HookMember, HookSession, HookFetch, HookAcknowledge, HookRenew, HookLost:
 		return true
 	}
 	return false

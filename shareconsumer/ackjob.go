@@ -213,7 +213,7 @@ func (p *piece) answered(failures map[partKey][]failure) {
 		p.job.finish()
 	}
 	c.mu.Unlock()
-	if fn := c.cfg.onAcknowledged; fn != nil && !p.job.urgent && p.records != nil {
+	if fn := c.cfg.onAcknowledged; fn != nil && !p.job.renew && p.records != nil {
 		for _, r := range results {
 			fn(r)
 		}

@@ -179,7 +179,8 @@ func (b *Batch) KeepLocked(limit time.Duration) {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
 	if b.state == open {
-		b.keep = time.Now().Add(limit)
+		b.c.active = time.Now()
+		b.keep = b.c.active.Add(limit)
 		b.c.wakeRenewer()
 	}
 }

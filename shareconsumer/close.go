@@ -31,6 +31,7 @@ func (c *Consumer) Close() error {
 	started := c.started
 	c.mu.Unlock()
 	defer close(c.ended)
+	defer c.news.tell()
 	var err error
 	if started {
 		c.endLive()
@@ -52,7 +53,7 @@ func (c *Consumer) Close() error {
 // depart waits for the sessions to close, then leaves the group. A broker that
 // does not answer takes at most part of the time, so that the group learns of
 // it at once; what that broker holds it releases when the connection ends.
-func (c *Consumer) depart(ctx context.Context) {
+func (c *Consumer) depart(ctx context.Context, k *coordinator) {
 	c.mu.Lock()
 	sessions := make([]*session, 0, len(c.sessions))
 	for _, s := range c.sessions {
@@ -68,9 +69,13 @@ func (c *Consumer) depart(ctx context.Context) {
 		case <-patience.Done():
 		}
 	}
-	if joined && ctx.Err() == nil {
-		if err := c.leave(ctx); err != nil && ctx.Err() == nil {
-			c.core.Logger().Warn("sharetxn: leaving the group failed; it will notice by itself", "group", c.group, "err", err)
-		}
+	if !joined || ctx.Err() != nil {
+		return
+	}
+	switch err := c.leave(ctx, k); {
+	case err == nil:
+		c.tellMember(sharetxn.Member{Event: sharetxn.MemberLeft})
+	case ctx.Err() == nil:
+		c.core.Logger().Warn("sharetxn: leaving the group failed; it will notice by itself", "group", c.group, "err", err)
 	}
 }

@@ -33,11 +33,13 @@ type Consumer struct {
 	endLive   context.CancelFunc // ends what is not needed to close in order
 	unlist    func()             // from the cluster's registry
 	wg        sync.WaitGroup
+	beat      chan struct{} // heartbeat now
 	refresh   chan struct{} // metadata now
 	renewer   chan struct{} // look at the locks now
 	left      chan struct{} // closed when the sessions are closed and the group is left
 	ended     chan struct{} // closed when Close is done
-	telling   sync.Mutex    // orders the calls of OnAssigned
+	hooks     hooks
+	news      teller // for hooks and OnAssigned
 
 	// mu guards everything below, and every batch and record of this consumer.
 	// It is never held over I/O or a callback.
@@ -55,14 +57,16 @@ type Consumer struct {
 	polling  int           // polls that wait
 	drained  bool          // nothing more is fetched
 	polled   time.Time     // when the last poll began
+	active   time.Time     // when somebody was last seen at work, for MaxPollInterval
+	away     bool          // left the group because nobody polled
 
-	spawn    func(*session)     // starts a session's goroutine
-	told     map[string][]int32 // assignment that OnAssigned saw last, or is to see
-	untold   bool
-	assigned map[partKey]struct{}
-	topics   map[[16]byte]string
-	leaders  map[partKey]leader
-	sessions map[int32]*session
+	spawn      func(*session)     // starts a session's goroutine
+	subscribed []string           // never changed in place
+	told       map[string][]int32 // assignment that OnAssigned saw last, or is to see; never changed in place
+	assigned   map[partKey]struct{}
+	topics     map[[16]byte]string
+	leaders    map[partKey]leader
+	sessions   map[int32]*session
 
 	batches map[*Batch]struct{} // that are not settled
 	index   map[partKey]map[int64]*Record
@@ -94,7 +98,8 @@ func New(cl *sharetxn.Cluster, group string, opts ...Opt) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, core: co, group: group, id: newMemberID(), client: client,
-		refresh: make(chan struct{}, 1), renewer: make(chan struct{}, 1),
+		subscribed: cfg.topics, hooks: newHooks(co.Hooks()),
+		beat: make(chan struct{}, 1), refresh: make(chan struct{}, 1), renewer: make(chan struct{}, 1),
 		left: make(chan struct{}), ended: make(chan struct{}), arrived: make(chan struct{}),
 		lock:     30 * time.Second,
 		assigned: make(map[partKey]struct{}), topics: make(map[[16]byte]string), leaders: make(map[partKey]leader),
@@ -176,8 +181,10 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 		if waiting {
 			c.mu.Lock()
 			c.polling--
+			c.seen(time.Now())
 			c.mu.Unlock()
 		}
+		c.news.tell()
 	}()
 	for {
 		c.mu.Lock()
@@ -230,6 +237,7 @@ func (c *Consumer) beforePoll() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.polled = time.Now()
+	c.seen(c.polled)
 	c.sweep(c.polled)
 	switch c.cfg.mode {
 	case Explicit:
@@ -312,6 +320,7 @@ func (c *Consumer) take() (*Batch, error) {
 	if len(late) > 0 { // their lock would not last: another delivery is better
 		b := c.newBatch(late)
 		b.release()
+		c.tellLost(sharetxn.Lost{Records: len(late), Unpolled: true, Released: true, Err: errLate})
 		c.core.Logger().Warn("sharetxn: records released, their locks ran out before a poll", "group", c.group, "records", len(late))
 	}
 	if len(rs) == 0 {
@@ -394,6 +403,9 @@ func (c *Consumer) track(r *Record) {
 		c.index[k] = make(map[int64]*Record)
 	}
 	if old := c.index[k][r.Offset]; old != nil {
+		if old.lost == nil {
+			c.tellLost(sharetxn.Lost{Records: 1, Unpolled: old.batch == nil, Err: errAgain})
+		}
 		old.lost = errAgain
 	}
 	c.index[k][r.Offset] = r
@@ -414,13 +426,23 @@ func (c *Consumer) forget(r *Record) {
 // them: they come back to some member. Of frozen ones, what was staged is not
 // touched by it, and what was not the broker will refuse. c.mu is held.
 func (c *Consumer) lose(why error, which func(*Record) bool) {
+	polled, unpolled := 0, 0
 	for _, rs := range c.index {
 		for _, r := range rs {
-			if which(r) && r.lost == nil {
-				r.lost = why
+			if !which(r) || r.lost != nil {
+				continue
+			}
+			r.lost = why
+			switch {
+			case r.batch == nil:
+				unpolled++
+			case r.batch.state != frozen: // decided, and what became of that is not known here
+				polled++
 			}
 		}
 	}
+	c.tellLost(sharetxn.Lost{Records: polled, Err: why})
+	c.tellLost(sharetxn.Lost{Records: unpolled, Unpolled: true, Err: why})
 	for _, s := range c.sessions {
 		s.buffer = slices.DeleteFunc(s.buffer, func(r *Record) bool {
 			if r.lost != nil {

@@ -1,6 +1,7 @@
 package shareconsumer
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/sharetxn/sharetxn"
@@ -23,6 +24,9 @@ func recordsError(err error, rs ...*Record) *sharetxn.RecordsError {
 	}
 	return e
 }
+
+// errLate is why records are given back that no poll has taken.
+var errLate = errors.New("the acquisition lock ran out before a poll")
 
 func where(r *Record) string { return fmt.Sprintf("%s-%d offset %d", r.Topic, r.Partition, r.Offset) }
 

@@ -33,7 +33,7 @@ func (s *session) acknowledge(ctx context.Context, pieces []*piece, renew bool) 
 	}
 	x := s.exchange(renew)
 	if all.Len() > 0 {
-		codes, err := s.send(ctx, all.Map(), renew)
+		codes, err := s.send(ctx, ackRequest{batches: all.Map(), renew: renew, attempt: 1})
 		if err != nil {
 			s.failAll(pieces, err)
 			return
@@ -57,6 +57,7 @@ func (s *session) failAll(pieces []*piece, err error) {
 type exchange struct {
 	s        *session
 	renew    bool
+	attempts int // requests so far
 	halves   int // that may still be sent
 	failures map[partKey][]failure
 	// anew is what the same answer acquired for this member. An acknowledgement
@@ -65,7 +66,7 @@ type exchange struct {
 }
 
 func (s *session) exchange(renew bool) *exchange {
-	return &exchange{s: s, renew: renew, halves: maxHalves, failures: make(map[partKey][]failure)}
+	return &exchange{s: s, renew: renew, attempts: 1, halves: maxHalves, failures: make(map[partKey][]failure)}
 }
 
 func (x *exchange) judge(ctx context.Context, all *acks.Set, codes map[partKey]int16) {
@@ -140,7 +141,8 @@ func (x *exchange) one(ctx context.Context, tp acks.TopicIDPartition, runs []ack
 }
 
 func (x *exchange) again(ctx context.Context, tp acks.TopicIDPartition, runs []acks.Run, tries int) {
-	codes, err := x.s.send(ctx, map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: batchesOf(runs)}, x.renew)
+	x.attempts++
+	codes, err := x.s.send(ctx, ackRequest{batches: map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: batchesOf(runs)}, renew: x.renew, attempt: x.attempts})
 	if err != nil {
 		x.fail(tp, runs, err)
 		return
@@ -187,31 +189,34 @@ func batchesOf(runs []acks.Run) []acks.AcknowledgementBatch {
 // send is one ShareAcknowledge; the session's epoch moves with it. Errors: the
 // session is gone (abortable: the records come back), or the answer is
 // missing (unknown: the broker may have taken them).
-func (s *session) send(ctx context.Context, batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch, renew bool) (map[partKey]int16, error) {
+func (s *session) send(ctx context.Context, q ackRequest) (map[partKey]int16, error) {
 	c := s.c
 	s.startOver(ctx)
 	if s.epoch == 0 {
-		return nil, &sharetxn.Error{Op: opOf(renew), Class: sharetxn.ClassAbortable, Group: c.group, Err: sharetxn.ErrStale}
+		return nil, &sharetxn.Error{Op: opOf(q.renew), Class: sharetxn.ClassAbortable, Group: c.group, Err: sharetxn.ErrStale}
 	}
 	req := kmsg.NewPtrShareAcknowledgeRequest()
-	req.GroupID, req.MemberID, req.ShareSessionEpoch, req.IsRenewAck = &c.group, &c.id, s.epoch, renew
-	req.Topics = ackTopics(batches)
-	sent := time.Now()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch, req.IsRenewAck = &c.group, &c.id, s.epoch, q.renew
+	req.Topics = ackTopics(q.batches)
+	q.sent = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestSlack)
 	defer cancel()
 	kresp, err := c.client.Broker(int(s.node)).Request(ctx, req)
 	if err != nil {
 		s.lost(err)
-		return nil, &sharetxn.Error{Op: opOf(renew), Class: sharetxn.ClassUnknown, Group: c.group, Err: err}
+		e := &sharetxn.Error{Op: opOf(q.renew), Class: sharetxn.ClassUnknown, Group: c.group, Err: err}
+		s.tellAcks(q, nil, e)
+		return nil, e
 	}
 	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
 	if resp.ErrorCode != 0 {
-		e := brokerError(opOf(renew), c.group, sharetxn.ClassAbortable, resp.ErrorCode)
+		e := brokerError(opOf(q.renew), c.group, sharetxn.ClassAbortable, resp.ErrorCode)
 		if sessionGone(resp.ErrorCode) {
 			s.lost(e)
 		} else {
 			s.advance()
 		}
+		s.tellAcks(q, nil, e)
 		return nil, e
 	}
 	s.advance()
@@ -222,9 +227,10 @@ func (s *session) send(ctx context.Context, batches map[acks.TopicIDPartition][]
 			codes[partKey{t.TopicID, p.Partition}] = p.ErrorCode
 		}
 	}
-	if renew {
+	s.tellAcks(q, codes, nil)
+	if q.renew {
 		lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
-		s.renewed(batches, codes, sent, lock)
+		s.renewed(q.batches, codes, q.sent, lock)
 	}
 	return codes, nil
 }

@@ -42,16 +42,24 @@ func (s *session) fetch(ctx context.Context) {
 	kresp, err := c.client.Broker(int(s.node)).Request(rctx, req)
 	cancel()
 	if err != nil {
-		s.failAll(riders, &sharetxn.Error{Op: "ShareFetch", Class: sharetxn.ClassUnknown, Group: c.group, Err: err})
+		e := &sharetxn.Error{Op: "ShareFetch", Class: sharetxn.ClassUnknown, Group: c.group, Err: err}
+		s.tellFetch(nil, sent, e)
+		s.tellAcks(ackRequest{batches: all.Map(), riding: true, attempt: 1, sent: sent}, nil, e)
+		s.failAll(riders, e)
 		s.unreachable(ctx, err)
 		return
 	}
 	resp := kresp.(*kmsg.ShareFetchResponse)
 	if resp.ErrorCode != 0 {
 		e := brokerError("ShareFetch", c.group, sharetxn.ClassAbortable, resp.ErrorCode)
+		s.tellFetch(nil, sent, e)
+		s.tellAcks(ackRequest{batches: all.Map(), riding: true, attempt: 1, sent: sent}, nil, e)
 		s.failAll(riders, e)
 		s.refused(e)
 		return
+	}
+	if s.epoch == 0 {
+		c.tellSession(s.node, sharetxn.SessionOpened, nil)
 	}
 	s.advance()
 	for k, tp := range added {
@@ -60,6 +68,7 @@ func (s *session) fetch(ctx context.Context) {
 	for _, k := range dropped {
 		delete(s.inside, k)
 	}
+	s.tellFetch(resp, sent, nil) // before the records can be polled
 	s.received(ctx, resp, sent, riders, &all)
 }
 
@@ -192,6 +201,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			}
 		}
 	}
+	s.tellAcks(ackRequest{batches: all.Map(), riding: true, attempt: 1, sent: sent}, codes, nil)
 	x := s.exchange(false)
 	x.anew = anew
 	x.judge(ctx, all, codes)

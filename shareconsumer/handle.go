@@ -164,6 +164,7 @@ func (h handle) Settle(s bind.Settlement) {
 	if b.state == settled {
 		return
 	}
+	c.active = time.Now()
 	switch sharetxn.Outcome(s.Outcome) {
 	case sharetxn.Committed:
 		b.committed()

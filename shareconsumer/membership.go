@@ -5,55 +5,54 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const (
-	leaveEpoch = -1
-	// eager is how often a member asks while it has no partitions yet: brokers
-	// make assignments about once a second and tell them only when asked.
-	eager = 100 * time.Millisecond
-	// eagerFor bounds that, so that a member more than there are partitions
-	// does not ask for ever.
-	eagerFor = 10 * time.Second
-	// minBeat and maxBeat clamp the interval a broker asks for.
-	minBeat = 50 * time.Millisecond
-	maxBeat = time.Minute
-)
-
 // membership heartbeats until Close, which ends live, then waits for the
-// sessions to close and leaves; ctx bounds that.
+// sessions to close and leaves; ctx bounds that. It is the only one to talk to
+// the coordinator, so one heartbeat is in flight at most.
 func (c *Consumer) membership(ctx, live context.Context) {
 	defer c.wg.Done()
 	defer close(c.left)
-	m := memberState{full: true, joined: time.Now()}
+	m := memberState{coordinator: coordinator{client: c.client, group: c.group}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for goOn := true; goOn; {
 		select {
 		case <-timer.C:
-			var next time.Duration
-			next, goOn = c.heartbeat(live, &m)
-			timer.Reset(next)
+		case <-c.beat:
+			m.due = time.Time{}
 		case <-live.Done():
 			goOn = false
+			continue
 		}
+		var next time.Duration
+		next, goOn = c.turn(live, &m)
+		c.news.tell()
+		timer.Reset(next)
 	}
 	<-live.Done() // after a fatal answer too
-	c.depart(ctx)
+	c.depart(ctx, &m.coordinator)
+	c.news.tell()
 }
 
-// memberState is what the heartbeat loop alone knows.
-type memberState struct {
-	asked    bool // whether brokers have share groups at all
-	full     bool // the next heartbeat tells everything
-	joined   time.Time
-	failures int
+// turn does what is due and gives when to look again; false ends the loop.
+func (c *Consumer) turn(ctx context.Context, m *memberState) (next time.Duration, goOn bool) {
+	idle, away := c.lapse(ctx, m)
+	if away {
+		return time.Hour, true // the next poll wakes
+	}
+	if wait := time.Until(m.due); wait > 0 {
+		return min(wait, idle), true
+	}
+	next, goOn = c.heartbeat(ctx, m)
+	m.due = time.Now().Add(next)
+	return min(next, idle), goOn
 }
 
 // heartbeat sends one and gives when the next is due; false ends the loop.
@@ -67,58 +66,51 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 		m.asked = asked
 	}
 	c.mu.Lock()
-	epoch := c.epoch
+	epoch, topics := c.epoch, c.subscribed
 	c.joined = true
 	c.mu.Unlock()
-	req := kmsg.NewPtrShareGroupHeartbeatRequest()
-	req.GroupID, req.MemberID, req.MemberEpoch = c.group, c.id, epoch
-	if m.full || epoch == 0 {
-		req.SubscribedTopicNames = c.cfg.topics
-		if c.cfg.rack != "" {
-			req.RackID = &c.cfg.rack
-		}
+	if now := time.Now(); epoch == 0 && m.failures == 0 || m.told != nil && !slices.Equal(m.told, topics) {
+		m.await(epoch, now)
 	}
-	resp, err := req.RequestWith(ctx, c.client)
+	resp, op, err := m.coordinator.send(ctx, m.request(c.group, c.id, epoch, topics, c.cfg.rack))
 	if err != nil {
-		m.full = true // what the coordinator knows of us is not known
+		m.told = nil // what the coordinator has heard of us is not known
 		if ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed) {
 			return 0, false
 		}
 		m.failures++
-		c.core.Logger().Warn("sharetxn: heartbeat failed, again", "group", c.group, "err", err)
+		c.core.Logger().Warn("sharetxn: heartbeat failed, again", "group", c.group, "rpc", op, "err", err)
 		return backoff(m.failures), true
 	}
-	switch reactTo(resp.ErrorCode) {
-	case stay:
-		m.full, m.failures = false, 0
-		interval := min(max(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, minBeat), maxBeat)
-		if c.joinedAs(resp) == 0 && time.Since(m.joined) < eagerFor {
-			interval = min(interval, eager)
-		}
-		return interval, true
-	case again:
-		m.full = true
-		m.failures++
-		return backoff(m.failures), true
+	reaction := reactTo(resp.ErrorCode)
+	if reaction == stay {
+		m.told, m.failures = topics, 0
+		assigned := c.joinedAs(resp)
+		return m.next(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, resp.MemberEpoch, assigned, time.Now()), true
+	}
+	m.told = nil
+	m.failures++
+	switch refused := brokerError(op, c.group, sharetxn.ClassAbortable, resp.ErrorCode); reaction {
+	case stay, again:
+	case seek:
+		return backoff(m.failures - 1), true
 	case rejoin:
-		c.core.Logger().Warn("sharetxn: member must rejoin", "group", c.group, "code", resp.ErrorCode)
-		c.fenced(brokerError("ShareGroupHeartbeat", c.group, sharetxn.ClassAbortable, resp.ErrorCode))
-		m.full, m.joined = true, time.Now()
-		m.failures++
+		c.core.Logger().Warn("sharetxn: member must rejoin", "group", c.group, "err", refused)
+		c.fenced(refused)
+		m.await(0, time.Now())
 		return backoff(m.failures - 1), true
 	case surface:
-		m.full = true
-		m.failures++
 		if m.failures == 1 {
 			c.mu.Lock()
-			c.tell(brokerError("ShareGroupHeartbeat", c.group, sharetxn.ClassAbortable, resp.ErrorCode))
+			c.tell(refused)
 			c.mu.Unlock()
 		}
-		return backoff(m.failures), true
 	case stop:
+		refused.Class = sharetxn.ClassFatal
+		c.setFatal(refused)
+		return 0, false
 	}
-	c.setFatal(brokerError("ShareGroupHeartbeat", c.group, sharetxn.ClassFatal, resp.ErrorCode))
-	return 0, false
+	return backoff(m.failures), true
 }
 
 // shareGroupKeys are the APIs a member needs; version 0 of them was never
@@ -165,10 +157,17 @@ func (c *Consumer) setFatal(err error) {
 }
 
 // joinedAs takes over epoch and assignment and gives how many partitions there
-// are now.
+// are now. An assignment replaces the one before; none means that it stays.
 func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse) int {
 	c.mu.Lock()
+	was := c.epoch
 	c.epoch = resp.MemberEpoch
+	switch {
+	case was == 0:
+		c.tellMember(sharetxn.Member{Event: sharetxn.MemberJoined, Epoch: c.epoch})
+	case was != c.epoch:
+		c.tellMember(sharetxn.Member{Event: sharetxn.MemberEpoch, Epoch: c.epoch})
+	}
 	if resp.Assignment == nil {
 		n := len(c.assigned)
 		c.mu.Unlock()
@@ -190,29 +189,21 @@ func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse) int {
 // fenced starts over: the coordinator does not know this member any more.
 func (c *Consumer) fenced(why error) {
 	c.mu.Lock()
-	c.epoch = 0
-	c.assigned = make(map[partKey]struct{})
-	c.lose(fmt.Errorf("the member was removed from the group: %w", why), func(*Record) bool { return true })
-	for _, s := range c.sessions {
-		s.restart = true
-	}
-	missing := c.route()
+	c.tellMember(sharetxn.Member{Event: sharetxn.MemberFenced, Err: why})
+	missing := c.outside(fmt.Errorf("the member was removed from the group: %w", why))
 	c.mu.Unlock()
 	c.routed(missing)
 }
 
-// leave tells the coordinator; both answers that say that we are not there are
-// as good.
-func (c *Consumer) leave(ctx context.Context) error {
-	req := kmsg.NewPtrShareGroupHeartbeatRequest()
-	req.GroupID, req.MemberID, req.MemberEpoch = c.group, c.id, leaveEpoch
-	resp, err := req.RequestWith(ctx, c.client)
-	if err != nil {
-		return err
+// outside is a member that is in no group: nothing is its own any more, and its
+// sessions are ended, so that what it had acquired goes to others at once. c.mu
+// is held; call routed afterwards.
+func (c *Consumer) outside(why error) (missing bool) {
+	c.epoch = 0
+	c.assigned = make(map[partKey]struct{})
+	c.lose(why, func(*Record) bool { return true })
+	for _, s := range c.sessions {
+		s.restart = true
 	}
-	switch resp.ErrorCode {
-	case 0, kerr.UnknownMemberID.Code, kerr.GroupIDNotFound.Code:
-		return nil
-	}
-	return brokerError("ShareGroupHeartbeat", c.group, sharetxn.ClassAbortable, resp.ErrorCode)
+	return c.route()
 }

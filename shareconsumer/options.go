@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,17 +45,18 @@ type optFunc func(*config)
 func (f optFunc) apply(c *config) { f(c) }
 
 type config struct {
-	topics         []string
-	mode           Mode
-	maxPollRecords int
-	maxBytes       int
-	maxWait        time.Duration
-	lockMargin     time.Duration // 0: a fifth of the lock, at most maxMargin
-	closeTimeout   time.Duration
-	rack           string
-	onAcknowledged func(AckResult)
-	onAssigned     func(map[string][]int32)
-	bad            []error // options that cannot be read
+	topics          []string
+	mode            Mode
+	maxPollRecords  int
+	maxBytes        int
+	maxWait         time.Duration
+	lockMargin      time.Duration // 0: a fifth of the lock, at most maxMargin
+	closeTimeout    time.Duration
+	rack            string
+	maxPollInterval time.Duration // 0: none
+	onAcknowledged  func(AckResult)
+	onAssigned      func(map[string][]int32)
+	bad             []error // options that cannot be read
 }
 
 func defaults() config {
@@ -102,9 +102,27 @@ func CloseTimeout(d time.Duration) Opt { return optFunc(func(c *config) { c.clos
 // ClientRack is told to the group coordinator. Default none.
 func ClientRack(rack string) Opt { return optFunc(func(c *config) { c.rack = rack }) }
 
-// OnAcknowledged is called with the result of each partition of a CommitAsync,
-// of releases, and of what Implicit mode accepted. It must be quick and must
-// not call the consumer.
+// MaxPollInterval takes the member out of its group when nobody has polled for
+// so long: it closes its sessions and leaves, so that others get what it held at
+// once, and the next Poll joins again with the same member id. What it held is
+// lost: using it answers ErrStale and names the records. Default 0: never; a
+// member then stays until Close, as one should that works through a batch for
+// long (Java's default is 5 minutes).
+//
+// A Poll that waits counts as polling. So does a batch that a transaction holds,
+// whatever takes the transaction so long, since leaving would fail it; the time
+// runs from its end. A batch counts that KeepLocked keeps. Nothing else does:
+// not a CommitSync, not the work on a batch that no transaction holds yet.
+func MaxPollInterval(d time.Duration) Opt {
+	return optFunc(func(c *config) { c.maxPollInterval = d })
+}
+
+// OnAcknowledged is called with the result of each partition of every plain
+// acknowledgement: of CommitSync and CommitAsync, of releases, and of what
+// Implicit mode accepted. What a transaction stages, renewals, and offsets
+// without a record are not told. An error is an *Error, or several joined, as
+// CommitSync gives them. It is called from each broker's goroutine, must be
+// quick and must not call the consumer.
 func OnAcknowledged(fn func(AckResult)) Opt {
 	return optFunc(func(c *config) { c.onAcknowledged = fn })
 }
@@ -126,11 +144,12 @@ func (c *config) check() error {
 	if len(c.bad) > 0 {
 		return errors.Join(c.bad...)
 	}
+	topics, err := topicSet("New", c.topics)
+	if err != nil {
+		return err
+	}
+	c.topics = topics
 	switch {
-	case len(c.topics) == 0:
-		return usage("New", "Topics: none given")
-	case slices.Contains(c.topics, ""):
-		return usage("New", "Topics: an empty name")
 	case c.mode > Implicit:
 		return usage("New", "AcknowledgementMode: %v", c.mode)
 	case c.maxPollRecords < 1 || c.maxPollRecords > math.MaxInt32:
@@ -145,9 +164,9 @@ func (c *config) check() error {
 		return usage("New", "CloseTimeout: %v, want more than 0", c.closeTimeout)
 	case c.rack != "" && strings.TrimSpace(c.rack) == "":
 		return usage("New", "ClientRack: blank")
+	case c.maxPollInterval < 0:
+		return usage("New", "MaxPollInterval: %v is negative", c.maxPollInterval)
 	}
-	slices.Sort(c.topics)
-	c.topics = slices.Compact(c.topics)
 	return nil
 }
 

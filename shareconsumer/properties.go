@@ -18,9 +18,10 @@ var properties = map[string]func(c *config, value string) bool{
 		}
 		return true
 	},
-	"max.poll.records":  func(c *config, v string) bool { return number(v, &c.maxPollRecords) },
-	"fetch.max.bytes":   func(c *config, v string) bool { return number(v, &c.maxBytes) },
-	"fetch.max.wait.ms": func(c *config, v string) bool { return millis(v, &c.maxWait) },
+	"max.poll.records":     func(c *config, v string) bool { return number(v, &c.maxPollRecords) },
+	"fetch.max.bytes":      func(c *config, v string) bool { return number(v, &c.maxBytes) },
+	"fetch.max.wait.ms":    func(c *config, v string) bool { return millis(v, &c.maxWait) },
+	"max.poll.interval.ms": func(c *config, v string) bool { return millis(v, &c.maxPollInterval) },
 	"client.rack": func(c *config, v string) bool {
 		c.rack = v
 		return true

@@ -60,7 +60,10 @@ func (c *Consumer) routing(ctx context.Context) {
 
 func (c *Consumer) loadMetadata(ctx context.Context) error {
 	req := kmsg.NewPtrMetadataRequest()
-	for _, name := range c.cfg.topics {
+	c.mu.Lock()
+	topics := c.subscribed
+	c.mu.Unlock()
+	for _, name := range topics {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &name
 		req.Topics = append(req.Topics, t)
@@ -136,7 +139,11 @@ func (c *Consumer) route() (missing bool) {
 		slices.Sort(ps)
 	}
 	if !missing && !maps.EqualFunc(named, c.told, slices.Equal) {
-		c.told, c.untold = named, true
+		c.told = named
+		c.tellMember(sharetxn.Member{Event: sharetxn.MemberAssigned, Epoch: c.epoch, Assigned: named})
+		if c.cfg.onAssigned != nil {
+			c.news.add(func() { c.cfg.onAssigned(maps.Clone(named)) })
+		}
 	}
 	return missing
 }
@@ -146,16 +153,5 @@ func (c *Consumer) routed(missing bool) {
 	if missing {
 		signal(c.refresh)
 	}
-	if c.cfg.onAssigned == nil {
-		return
-	}
-	c.telling.Lock() // so that the last call tells the last assignment
-	defer c.telling.Unlock()
-	c.mu.Lock()
-	untold, named := c.untold, maps.Clone(c.told)
-	c.untold = false
-	c.mu.Unlock()
-	if untold {
-		c.cfg.onAssigned(named)
-	}
+	c.news.tell()
 }

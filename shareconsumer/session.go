@@ -27,6 +27,7 @@ type session struct {
 	buffer  []*Record                         // fetched and not yet polled
 	fetched time.Time                         // when the buffer's fetch was sent
 	restart bool                              // forget the session and open a new one
+	ending  bool                              // on the way
 	fetches bool                              // a fetch is under way
 
 	// The goroutine's own.
@@ -93,6 +94,7 @@ func (s *session) run(ctx context.Context) {
 	defer close(s.ended)
 	for {
 		s.startOver(ctx)
+		c.news.tell()
 		c.mu.Lock()
 		if s.fetches {
 			s.fetches = false
@@ -193,7 +195,7 @@ func (s *session) startOver(ctx context.Context) {
 	c := s.c
 	c.mu.Lock()
 	restart := s.restart
-	s.restart = false
+	s.restart, s.ending = false, restart
 	if restart {
 		s.forgetSession()
 		// Also what an answer brought after the member was fenced: ending the
@@ -209,6 +211,10 @@ func (s *session) startOver(ctx context.Context) {
 	if err := s.end(rctx); err != nil && ctx.Err() == nil {
 		c.core.Logger().Warn("sharetxn: share session not closed", "group", c.group, "broker", s.node, "err", err)
 	}
+	c.mu.Lock()
+	s.ending = false
+	c.announce() // to whoever waits for it
+	c.mu.Unlock()
 }
 
 // finalEpoch closes a session.
@@ -231,6 +237,7 @@ func (s *session) end(ctx context.Context) error {
 		return brokerError("ShareAcknowledge", s.c.group, sharetxn.ClassAbortable, code)
 	}
 	s.opened = false
+	s.c.tellSession(s.node, sharetxn.SessionClosed, nil)
 	return nil
 }
 
@@ -246,6 +253,9 @@ func (s *session) advance() {
 // lost ends the session after a failure: with the broker's session went what
 // this member had acquired there, or at least our claim to it.
 func (s *session) lost(why error) {
+	if s.epoch > 0 {
+		s.c.tellSession(s.node, sharetxn.SessionLost, why)
+	}
 	s.c.mu.Lock()
 	s.forgetSession()
 	s.c.lose(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(r *Record) bool { return r.node == s.node })

@@ -40,8 +40,8 @@ func TestHeartbeatReactions(t *testing.T) {
 	for code, want := range map[int16]reaction{
 		0:                                   stay,
 		kerr.CoordinatorLoadInProgress.Code: again,
-		kerr.CoordinatorNotAvailable.Code:   again,
-		kerr.NotCoordinator.Code:            again,
+		kerr.CoordinatorNotAvailable.Code:   seek,
+		kerr.NotCoordinator.Code:            seek,
 		kerr.RequestTimedOut.Code:           again,
 		kerr.UnknownMemberID.Code:           rejoin,
 		kerr.FencedMemberEpoch.Code:         rejoin,
