@@ -20,7 +20,7 @@ func Embedded(t *testing.T, brokers int) Target {
 	c, err := broker.Start(broker.Config{
 		Brokers: brokers, Stock44: true,
 		// As the real brokers of these tests are set.
-		HeartbeatInterval: 500 * time.Millisecond, AssignmentInterval: time.Second,
+		HeartbeatInterval: 500 * time.Millisecond, AssignmentInterval: time.Second, MinSessionTimeout: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,13 @@ type process struct {
 	nodes   int
 }
 
+// settings let cases be short: sessions of members that end within seconds, and a
+// log cleaner that comes by often.
+var settings = []kafka.Setting{
+	kafka.Set("group.share.min.session.timeout.ms", 1000),
+	kafka.Set("log.cleaner.backoff.ms", 100),
+}
+
 // Process starts one for a test; refused tells whether the error means that
 // none is to be had.
 func Process(t *testing.T, brokers int) (Target, error) {
@@ -25,7 +32,7 @@ func Process(t *testing.T, brokers int) (Target, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	k, err := kafka.Start(ctx, t.TempDir(), brokers)
+	k, err := kafka.Start(ctx, t.TempDir(), brokers, settings...)
 	if err != nil {
 		return nil, err
 	}

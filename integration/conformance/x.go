@@ -41,8 +41,19 @@ func newX(t testing.TB, target Target, name string, differing *tally) *X {
 	t.Cleanup(client.Close)
 	return &X{
 		TB: t, Target: target, Client: client, Adm: kadm.NewClient(client), name: name, differing: differing,
-		prefix: fmt.Sprintf("c%d-%d-%s", time.Now().UnixMilli(), serial.Add(1), strings.NewReplacer("/", ".", " ", "-").Replace(name)),
+		prefix: fmt.Sprintf("c%d-%d-%s", time.Now().UnixMilli(), serial.Add(1), strings.Map(nameable, name)),
 	}
+}
+
+// nameable puts in place of what Kafka allows in no topic's name what it allows.
+func nameable(r rune) rune {
+	switch {
+	case r == '/':
+		return '.'
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return r
+	}
+	return '-'
 }
 
 // runFlag is -run as it was given.

@@ -44,6 +44,7 @@ type Config struct {
 	AssignmentInterval time.Duration                // default none; Kafka 4.3: 1 s
 	HeartbeatInterval  time.Duration                // default 5 s
 	SessionTimeout     time.Duration                // default 45 s
+	MinSessionTimeout  time.Duration                // lowest share.session.timeout.ms; default 45 s, or SessionTimeout if that is less
 	MaxTxnTimeout      time.Duration                // transaction.max.timeout.ms; default 15 min
 
 	History   bool // keep what happens, for Facts
@@ -126,7 +127,7 @@ func Start(cfg Config) (*Cluster, error) {
 	c.engine = share.New(share.Config{
 		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44 && c.features.levels.staging(cfg.Profile), OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
-		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, Logger: cfg.Logger,
+		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, MinSessionTimeout: cfg.MinSessionTimeout, Logger: cfg.Logger,
 		Observe: history.Observe[share.Event](c.history),
 	})
 	kf, err := kfake.NewCluster(

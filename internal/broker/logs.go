@@ -52,6 +52,9 @@ func (l logs) Node(node int32) (string, int32, *string, bool) {
 
 func (l logs) GroupCoordinator(group string) int32 { return l.c.kf.CoordinatorFor(group) }
 
+// GroupTaken asks kfake, which has no share groups here.
+func (l logs) GroupTaken(group string) bool { return l.c.kf.GroupInfo(group) != nil }
+
 var errNoPartition = errors.New("no such partition")
 
 func (l logs) Bounds(_ context.Context, topic string, partition int32) (share.Bounds, error) {

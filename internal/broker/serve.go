@@ -70,7 +70,8 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return c.describeTopics(conn, q)
 	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
-		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics:
+		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics,
+		keyJoinGroup, keyConsumerHeartbeat, keyOffsetCommit:
 	default:
 		switch {
 		case staging != wire.None && q.Key == staging.Key():
@@ -152,6 +153,8 @@ func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m 
 		return c.listGroups(ctx, conn, m)
 	case *kmsg.DeleteGroupsRequest:
 		return c.deleteGroups(ctx, conn, m)
+	case *kmsg.JoinGroupRequest, *kmsg.ConsumerGroupHeartbeatRequest, *kmsg.OffsetCommitRequest:
+		return c.foreignGroup(conn, m)
 	default:
 		return c.engine.Handle(ctx, c.shareConn(conn, q), m), nil
 	}

@@ -110,7 +110,7 @@ func (g *groupConfig) apply(c Config, name, value string) error {
 		}
 		g.renew = value == "true"
 	case configSession:
-		if n, err = number(min(45000, c.SessionTimeout.Milliseconds()), 60000); err == nil {
+		if n, err = number(c.MinSessionTimeout.Milliseconds(), 60000); err == nil {
 			g.session = time.Duration(n) * time.Millisecond
 		}
 	case configHeartbeat:

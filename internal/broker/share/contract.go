@@ -45,6 +45,7 @@ type Log interface {
 	Leader(topic string, partition int32) (node, epoch int32) // node -1: none
 	Node(node int32) (host string, port int32, rack *string, ok bool)
 	GroupCoordinator(group string) (node int32)
+	GroupTaken(group string) bool // a group of another type has the name
 	Bounds(ctx context.Context, topic string, partition int32) (Bounds, error)
 	// Read gives the log from offset on; only with committed the aborted
 	// transactions too.
@@ -79,6 +80,7 @@ type Config struct {
 	StatePartitions    int32         // of __share_group_state; default 4
 	HeartbeatInterval  time.Duration // default 5 s
 	SessionTimeout     time.Duration // default 45 s
+	MinSessionTimeout  time.Duration // lowest group config value; default 45 s, or SessionTimeout if that is less
 	AssignmentInterval time.Duration // between two assignments; Kafka 4.3 and later: 1 s
 	MinLockDuration    time.Duration // lowest group config value; default 1 s
 	MaxSessions        int           // share sessions per broker; default 2000
@@ -99,6 +101,7 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.HeartbeatInterval, 5*time.Second)
 	set(&c.SessionTimeout, 45*time.Second)
+	set(&c.MinSessionTimeout, min(45*time.Second, c.SessionTimeout))
 	set(&c.MinLockDuration, time.Second)
 	if c.StatePartitions == 0 {
 		c.StatePartitions = 4

@@ -179,6 +179,8 @@ func (l *fakeLog) Node(node int32) (string, int32, *string, bool) {
 
 func (l *fakeLog) GroupCoordinator(string) int32 { return 0 }
 
+func (l *fakeLog) GroupTaken(group string) bool { return group == "classic" }
+
 var errFake = errors.New("no such fake partition")
 
 func (l *fakeLog) part(topic string, part int32) (*fakePartition, error) {

@@ -2,6 +2,7 @@ package share
 
 import (
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -44,19 +45,23 @@ func (g *group) stopTimers() {
 }
 
 // checkMember is KIP-932's limit on member ids.
-func checkMember(id string) bool { return id != "" && utf8.RuneCountInString(id) <= 36 }
+func checkMember(id string) bool { return !blank(id) && utf8.RuneCountInString(id) <= 36 }
+
+// blank tells whether nothing can be read in it; to Kafka that is as good as empty.
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
 func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ShareGroupHeartbeatResponse)
 	fail := func(code int16) kmsg.Response { resp.ErrorCode = code; return resp }
 	switch {
-	case req.GroupID == "" || !checkMember(req.MemberID) || req.MemberEpoch < -1 || (req.RackID != nil && *req.RackID == ""):
+	case blank(req.GroupID) || !checkMember(req.MemberID) || req.MemberEpoch < -1 || (req.RackID != nil && blank(*req.RackID)):
 		return fail(codeInvalidRequest)
 	case req.MemberEpoch == 0 && len(req.SubscribedTopicNames) == 0:
 		return fail(codeInvalidRequest)
 	case e.cfg.Log.GroupCoordinator(req.GroupID) != c.Node:
 		return fail(codeNotCoordinator)
 	}
+	taken := e.cfg.Log.GroupTaken(req.GroupID)
 	topics := e.lookup(req.GroupID, req.SubscribedTopicNames)
 
 	e.mu.Lock()
@@ -67,7 +72,7 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 	g := e.group(req.GroupID)
 	m := g.members[req.MemberID]
 	switch {
-	case g.epoch == 0 && req.MemberEpoch != 0:
+	case g.epoch == 0 && (req.MemberEpoch != 0 || taken):
 		return fail(codeGroupIDNotFound)
 	case m == nil && req.MemberEpoch != 0:
 		return fail(codeUnknownMemberID)
@@ -105,7 +110,7 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 	}
 	e.assign(g)
 
-	full := req.MemberEpoch == 0
+	full := req.MemberEpoch == 0 || req.SubscribedTopicNames != nil
 	if m.epoch != g.target {
 		m.prev, m.epoch = m.epoch, g.target
 	}

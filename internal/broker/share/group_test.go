@@ -25,6 +25,9 @@ func TestHeartbeatErrors(t *testing.T) {
 	}{
 		{"empty group", func(r *kmsg.ShareGroupHeartbeatRequest) { r.GroupID = "" }, 0, codeInvalidRequest},
 		{"empty member", func(r *kmsg.ShareGroupHeartbeatRequest) { r.MemberID = "" }, 0, codeInvalidRequest},
+		{"blank group (measured)", func(r *kmsg.ShareGroupHeartbeatRequest) { r.GroupID = " " }, 0, codeInvalidRequest},
+		{"blank member (measured)", func(r *kmsg.ShareGroupHeartbeatRequest) { r.MemberID = " " }, 0, codeInvalidRequest},
+		{"a group of another type (measured)", func(r *kmsg.ShareGroupHeartbeatRequest) { r.GroupID = "classic" }, 0, codeGroupIDNotFound},
 		{"member of 36", func(r *kmsg.ShareGroupHeartbeatRequest) { r.MemberID = strings.Repeat("x", 36) }, 0, codeNone},
 		{"member of 37", func(r *kmsg.ShareGroupHeartbeatRequest) { r.MemberID = strings.Repeat("x", 37) }, 0, codeInvalidRequest},
 		{"epoch -2", func(r *kmsg.ShareGroupHeartbeatRequest) { r.MemberEpoch = -2 }, 0, codeInvalidRequest},
@@ -371,5 +374,20 @@ func TestClosedEngine(t *testing.T) {
 	}
 	if got := r.e.Handle(ctx, u.conn, kmsg.NewPtrMetadataRequest()); got != nil {
 		t.Fatalf("metadata answered %+v", got)
+	}
+}
+
+// Who tells the subscription is told the assignment, also where it is unchanged
+// (measured).
+func TestFullHeartbeatIsToldTheAssignment(t *testing.T) {
+	r := newRig(testkit.Deadline(t, 10*time.Second), t, nil)
+	u := r.user("a")
+	epoch := u.join()
+	if resp := u.heartbeat(epoch); resp.ErrorCode != codeNone || resp.Assignment != nil {
+		t.Errorf("heartbeat without a subscription: code %d, assignment %v, want none", resp.ErrorCode, resp.Assignment)
+	}
+	resp := u.heartbeat(epoch, "in")
+	if resp.ErrorCode != codeNone || resp.Assignment == nil || len(resp.Assignment.TopicPartitions) != 1 {
+		t.Errorf("heartbeat with a subscription: code %d, assignment %v, want the topic", resp.ErrorCode, resp.Assignment)
 	}
 }

@@ -1,0 +1,81 @@
+package conformance
+
+import (
+	"context"
+
+	"github.com/sharetxn/sharetxn/integration/byhand"
+)
+
+// Types of acknowledgements (KIP-932, KIP-1222).
+const (
+	gap int8 = iota
+	accept
+	release
+	reject
+	renew
+)
+
+// At gives the session of a new member with a partition's leader. The member has
+// sent no heartbeat: leaders do not ask for one.
+func (x *X) At(ctx context.Context, group string, t Topic, partition int32) *byhand.Session {
+	x.Helper()
+	return x.Member(group, t.Name).Session(x.Leader(ctx, t, partition))
+}
+
+// Take fetches generously until the partition hands something out, which must be
+// want.
+func (x *X) Take(ctx context.Context, s *byhand.Session, p byhand.Partition, want ...byhand.Acquired) byhand.FetchedPart {
+	x.Helper()
+	return x.TakeWith(ctx, s, byhand.NewFetch(p), p, want...)
+}
+
+// TakeWith is Take with a fetch of one's own.
+func (x *X) TakeWith(ctx context.Context, s *byhand.Session, f byhand.Fetch, p byhand.Partition, want ...byhand.Acquired) byhand.FetchedPart {
+	x.Helper()
+	got := x.Until(ctx, s, f, p)
+	x.Same("code", got.Code, int16(0))
+	x.Same("acquired", got.Acquired, want)
+	return got
+}
+
+// TakeNone fetches once, which must be good and hand nothing of the partition out.
+func (x *X) TakeNone(ctx context.Context, s *byhand.Session, p byhand.Partition) {
+	x.Helper()
+	got, err := s.Fetch(ctx, byhand.NewFetch(p))
+	x.Must(err)
+	x.Same("code", got.Code, int16(0))
+	x.Same("code of the partition", got.Parts[p].Code, int16(0))
+	if have := got.Parts[p].Acquired; len(have) > 0 {
+		x.Errorf("acquired %v, want nothing", have)
+	}
+}
+
+// Ack acknowledges one range with one type and gives the partition's code.
+func (x *X) Ack(ctx context.Context, s *byhand.Session, p byhand.Partition, first, last int64, t int8) int16 {
+	x.Helper()
+	got, err := s.Acknowledge(ctx, one(p, first, last, t), t == renew)
+	x.Must(err)
+	x.Same("code of the acknowledgement's answer", got.Code, int16(0))
+	code, ok := got.Parts[p]
+	if !ok {
+		x.Errorf("the answer to the acknowledgement lacks %v", p)
+	}
+	return code
+}
+
+// one is one range of one partition with one type.
+func one(p byhand.Partition, first, last int64, t int8) map[byhand.Partition][]byhand.Ack {
+	return map[byhand.Partition][]byhand.Ack{p: {{First: first, Last: last, Types: []int8{t}}}}
+}
+
+// opens opens a session at epoch 0 with those partitions, which must work, and
+// acquires nothing.
+func (x *X) opens(ctx context.Context, s *byhand.Session, parts ...byhand.Partition) {
+	x.Helper()
+	s.Epoch = 0
+	f := byhand.NewFetch(parts...)
+	f.MaxRecords, f.MaxWait = 0, 0
+	got, err := s.Fetch(ctx, f)
+	x.Must(err)
+	x.Same("code of opening the session", got.Code, int16(0))
+}
