@@ -66,6 +66,7 @@ type Consumer struct {
 	assigned   map[partKey]struct{}
 	topics     map[[16]byte]string
 	leaders    map[partKey]leader
+	paused     pauses
 	sessions   map[int32]*session
 
 	batches map[*Batch]struct{} // that are not settled

@@ -119,6 +119,9 @@ func (c *Consumer) route() (missing bool) {
 			continue
 		}
 		named[name] = append(named[name], k.part)
+		if c.paused.has(name, k.part) {
+			continue
+		}
 		if want[l.node] == nil {
 			want[l.node] = make(map[partKey]acks.TopicIDPartition)
 		}
