@@ -30,6 +30,9 @@ func All() []Case {
 	return slices.Concat(
 		membership,
 		acknowledge,
+		renewal,
+		counts,
+		locks,
 	)
 }
 

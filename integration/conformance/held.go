@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,6 +51,21 @@ func (x *X) Holder(ctx context.Context, group string, t Topic) *held {
 func (h *held) first(ctx context.Context) string {
 	h.Helper()
 	return acquiredText(h.Until(ctx, h.s, byhand.NewFetch(h.part), h.part).Acquired)
+}
+
+// gather fetches until n offsets were handed out, and gives all of them: what
+// was acquired at once may expire piece by piece.
+func (h *held) gather(ctx context.Context, n int) string {
+	h.Helper()
+	var all []byhand.Acquired
+	for have := 0; have < n; {
+		for _, r := range h.Until(ctx, h.s, byhand.NewFetch(h.part), h.part).Acquired {
+			all = append(all, r)
+			have += int(r.Last - r.First + 1)
+		}
+	}
+	slices.SortFunc(all, func(a, b byhand.Acquired) int { return cmp.Compare(a.First, b.First) })
+	return acquiredText(all)
 }
 
 // again fetches once with the session and gives what was acquired, "" for
@@ -146,14 +162,3 @@ func acquiredText(rs []byhand.Acquired) string {
 }
 
 func span(first, last, count int) string { return fmt.Sprintf("%d..%dx%d", first, last, count) }
-
-// rangesOf is every offset of acquired ranges, in order.
-func rangesOf(rs []byhand.Acquired) (out []int64) {
-	for _, r := range rs {
-		for o := r.First; o <= r.Last; o++ {
-			out = append(out, o)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
