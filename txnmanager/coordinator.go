@@ -20,7 +20,7 @@ type coordinator struct {
 	client *kgo.Client
 	id     string
 
-	node int32 // offers EndTxn v5 and transaction.version 2; -1: not known
+	node int32 // offers EndTxn v5, InitProducerId v3 and transaction.version 2; -1: not known
 }
 
 // answered is a broker's error code.
@@ -31,14 +31,17 @@ type answered struct {
 
 func (a answered) Error() string { return fmt.Sprintf("%v: error code %d", a.rpc, a.code) }
 
-// errTooOld: without EndTxn v5 an outcome cannot be resolved.
+// errTooOld: without EndTxn v5 an outcome cannot be resolved, and before
+// InitProducerId v3 a producer cannot say who it is, and would fence where it
+// should be told that it was fenced.
 type errTooOld struct {
-	node           int32
-	endTxn, txnVer int16
+	node                 int32
+	endTxn, init, txnVer int16
 }
 
 func (e errTooOld) Error() string {
-	return fmt.Sprintf("broker %d offers EndTxn up to version %d and transaction.version %d; transactions need 5 and 2 (KIP-890)", e.node, e.endTxn, e.txnVer)
+	return fmt.Sprintf("broker %d offers EndTxn up to version %d, InitProducerId up to %d and transaction.version %d; transactions need %d, %d and %d (KIP-890, KIP-360)",
+		e.node, e.endTxn, e.init, e.txnVer, endTxnVersion, initVersion, txnVersion)
 }
 
 // requestTimeout ends connections that do not answer: all requests of a
@@ -47,6 +50,7 @@ const requestTimeout = 5 * time.Second
 
 const (
 	endTxnVersion = 5
+	initVersion   = 3
 	txnVersion    = 2
 )
 
@@ -95,10 +99,13 @@ func (c *coordinator) check(ctx context.Context, node int32) error {
 		return err
 	}
 	resp := kresp.(*kmsg.ApiVersionsResponse)
-	offer := errTooOld{node: node, endTxn: -1, txnVer: -1}
+	offer := errTooOld{node: node, endTxn: -1, init: -1, txnVer: -1}
 	for _, k := range resp.ApiKeys {
-		if k.ApiKey == kmsg.EndTxn.Int16() {
+		switch k.ApiKey {
+		case kmsg.EndTxn.Int16():
 			offer.endTxn = k.MaxVersion
+		case kmsg.InitProducerID.Int16():
+			offer.init = k.MaxVersion
 		}
 	}
 	for _, f := range resp.FinalizedFeatures {
@@ -106,7 +113,7 @@ func (c *coordinator) check(ctx context.Context, node int32) error {
 			offer.txnVer = f.MaxVersionLevel
 		}
 	}
-	if offer.endTxn < endTxnVersion || offer.txnVer < txnVersion {
+	if offer.endTxn < endTxnVersion || offer.init < initVersion || offer.txnVer < txnVersion {
 		return offer
 	}
 	return nil

@@ -38,6 +38,14 @@ type Config struct {
 	LacksStaging []int32      // nodes that do not advertise staging; may name ones that join later
 	ShareVersion int16        // finalized share.version at first; default what staging needs, in Stock44 its highest
 
+	// MaxVersions lowers, by API key, what all brokers offer, as older software
+	// would: a key with a negative one is not offered at all. Requests above are
+	// answered as Kafka does, by the end of the connection. Not of ApiVersions.
+	MaxVersions map[int16]int16
+	// UnknownTags puts a tagged field that nobody knows into the header and every
+	// structure of every answer in a flexible version, as newer software may.
+	UnknownTags bool
+
 	GroupConfigs       map[string]map[string]string // per share group, Kafka's names
 	OffsetReset        string                       // share.auto.offset.reset of groups that set none; default latest
 	MinLockDuration    time.Duration                // lowest share.record.lock.duration.ms; default 1 s

@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,6 +39,19 @@ func (r Request) Message() kmsg.Request {
 		return nil
 	}
 	return m
+}
+
+// Exact tells, as an error, where the request is not byte for byte what its key
+// and version say: what it decodes to must encode to the same, with nothing left.
+func (r Request) Exact() error {
+	m, err := r.q.Message(r.staging)
+	if err != nil {
+		return err
+	}
+	if again := m.AppendTo(nil); !bytes.Equal(again, r.q.Body) {
+		return fmt.Errorf("key %d version %d: %d bytes came, of which its fields are %d", r.Key, r.Version, len(r.q.Body), len(again))
+	}
+	return nil
 }
 
 // Action is what becomes of a request; the zero Action lets it go on. In order:
@@ -107,6 +122,11 @@ func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) 
 	}
 	if err := c.deed(ctx, act.Then); err != nil {
 		return nil, err
+	}
+	if c.cfg.UnknownTags && out != nil {
+		if out, err = tagged(q, c.staging(conn.Node), out); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case act.LoseRequest, act.LoseAnswer:

@@ -59,6 +59,9 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return frame.AppendResponse(nil, q.CorrelationID, resp), nil
 	}
 	staging := c.staging(conn.Node)
+	if low, high := c.offered(q.Key); q.Key != keyApiVersions && (q.Version < low || q.Version > high) {
+		return nil, fmt.Errorf("key %d: version %d is not offered", q.Key, q.Version)
+	}
 	switch q.Key {
 	case keyApiVersions:
 		return c.apiVersions(conn, q)
@@ -83,9 +86,6 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 			return conn.Forward(q.Raw, true)
 		}
 	}
-	if low, high := offered(q.Key); q.Version < low || q.Version > high {
-		return nil, fmt.Errorf("key %d: version %d is not offered", q.Key, q.Version)
-	}
 	m, err := q.Message(staging)
 	if err != nil {
 		return nil, err
@@ -100,17 +100,25 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 	return reply(resp)
 }
 
-// offered limits the versions of a key to less than kfake has.
-func offered(key int16) (low, high int16) {
+// offered limits the versions of a key to less than kfake has; none is left
+// where high is below low.
+func (c *Cluster) offered(key int16) (low, high int16) {
+	high = math.MaxInt16
 	switch key {
 	case keyEndTxn:
-		return 5, math.MaxInt16 // package txn: nothing older can be resolved
+		low = 5 // package txn: nothing older can be resolved
 	case keyAddPartitionsToTxn:
-		return 0, 3 // newer ones are between brokers
+		high = 3 // newer ones are between brokers
 	case keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck:
-		return 1, math.MaxInt16 // 0 was early access; Kafka 4.1 removed it
+		low = 1 // 0 was early access; Kafka 4.1 removed it
 	}
-	return 0, math.MaxInt16
+	if less, ok := c.cfg.MaxVersions[key]; ok {
+		high = min(high, less)
+		if key == keyEndTxn {
+			low = min(low, max(high, 0)) // offered as old brokers do, answered by nobody
+		}
+	}
+	return low, high
 }
 
 // errKfake is what own answers for a request that is kfake's.
@@ -189,13 +197,17 @@ func (c *Cluster) offer(node int32, resp *kmsg.ApiVersionsResponse) {
 		if k.ApiKey == keyStreamsTopology || k.ApiKey == keyUnregister {
 			continue
 		}
-		low, high := offered(k.ApiKey)
+		low, high := c.offered(k.ApiKey)
 		k.MinVersion, k.MaxVersion = max(k.MinVersion, low), min(k.MaxVersion, high)
-		keep = append(keep, k)
+		if k.MinVersion <= k.MaxVersion {
+			keep = append(keep, k)
+		}
 	}
 	resp.ApiKeys = keep
 	add := func(key int16) {
-		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key})
+		if _, high := c.offered(key); high >= 0 {
+			resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key})
+		}
 	}
 	if c.cfg.Stock44 {
 		add(keyStreamsTopology)

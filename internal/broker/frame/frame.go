@@ -118,7 +118,19 @@ func AppendResponse(buf []byte, correlationID int32, resp kmsg.Response) []byte 
 	if resp.IsFlexible() && resp.Key() != apiVersionsKey { // KIP-511: its header never is
 		buf = append(buf, 0)
 	}
-	buf = resp.AppendTo(buf)
+	return finish(resp.AppendTo(buf))
+}
+
+// AppendAnswer makes such a frame of its parts: the header's tagged fields, with
+// their count, and the body.
+func AppendAnswer(buf []byte, correlationID int32, tags, body []byte) []byte {
+	buf = append(buf[:0], 0, 0, 0, 0)
+	buf = binary.BigEndian.AppendUint32(buf, uint32(correlationID))
+	return finish(append(append(buf, tags...), body...))
+}
+
+// finish writes the length of a frame into its first bytes.
+func finish(buf []byte) []byte {
 	binary.BigEndian.PutUint32(buf, uint32(len(buf)-4))
 	return buf
 }
@@ -133,9 +145,7 @@ func AppendRequest(buf []byte, correlationID int32, clientID string, req kmsg.Re
 	if req.IsFlexible() {
 		buf = append(buf, 0)
 	}
-	buf = req.AppendTo(buf)
-	binary.BigEndian.PutUint32(buf, uint32(len(buf)-4))
-	return buf
+	return finish(req.AppendTo(buf))
 }
 
 // ReadResponse decodes the frame that answers req.
