@@ -60,7 +60,7 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 	if !m.asked {
 		ok, asked := c.supported(ctx)
 		if asked && !ok {
-			c.setFatal(&sharetxn.Error{Op: "Poll", Class: sharetxn.ClassFatal, Group: c.group, Err: fmt.Errorf("%w: share groups (KIP-932) need keys 76, 78 and 79 from version 1 on: Kafka 4.1 or later with share.version 1", sharetxn.ErrUnsupported)})
+			c.setFatal(&sharetxn.Error{Op: "Poll", Class: sharetxn.ClassFatal, Group: c.group, Err: fmt.Errorf("%w: share groups (KIP-932) need keys 76, 78 and 79 from version 1 on, and 3 from 10: Kafka 4.1 or later with share.version 1", sharetxn.ErrUnsupported)})
 			return 0, false
 		}
 		m.asked = asked
@@ -113,9 +113,9 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 	return backoff(m.failures), true
 }
 
-// shareGroupKeys are the APIs a member needs; version 0 of them was never
-// released for use.
-var shareGroupKeys = []int16{76, 78, 79}
+// needed are the versions of APIs that a member needs: version 0 of the share
+// ones was never released for use, and older metadata tells no topic ids.
+var needed = map[int16]int16{3: 10, 76: 1, 78: 1, 79: 1}
 
 // supported asks a broker once whether there are share groups at all: kgo would
 // fail each request in a way that looks like any other failure.
@@ -126,16 +126,13 @@ func (c *Consumer) supported(ctx context.Context) (ok, asked bool) {
 	if err != nil {
 		return false, false
 	}
-	has := make(map[int16]bool)
+	found := 0
 	for _, k := range resp.ApiKeys {
-		has[k.ApiKey] = k.MaxVersion >= 1
-	}
-	for _, key := range shareGroupKeys {
-		if !has[key] {
-			return false, true
+		if version, need := needed[k.ApiKey]; need && k.MaxVersion >= version {
+			found++
 		}
 	}
-	return true, true
+	return found == len(needed), true
 }
 
 // backoff is jittered: 100 ms doubling to 2 s; nothing before the first.

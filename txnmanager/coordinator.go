@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/probe"
@@ -20,7 +21,7 @@ type coordinator struct {
 	client *kgo.Client
 	id     string
 
-	node int32 // offers EndTxn v5, InitProducerId v3 and transaction.version 2; -1: not known
+	node int32 // offers what is needed; -1: not known
 }
 
 // answered is a broker's error code.
@@ -31,26 +32,34 @@ type answered struct {
 
 func (a answered) Error() string { return fmt.Sprintf("%v: error code %d", a.rpc, a.code) }
 
-// errTooOld: without EndTxn v5 an outcome cannot be resolved, and before
-// InitProducerId v3 a producer cannot say who it is, and would fence where it
-// should be told that it was fenced.
+// errTooOld says what a coordinator's broker lacks.
 type errTooOld struct {
-	node                 int32
-	endTxn, init, txnVer int16
+	node  int32
+	lacks []string
 }
 
 func (e errTooOld) Error() string {
-	return fmt.Sprintf("broker %d offers EndTxn up to version %d, InitProducerId up to %d and transaction.version %d; transactions need %d, %d and %d (KIP-890, KIP-360)",
-		e.node, e.endTxn, e.init, e.txnVer, endTxnVersion, initVersion, txnVersion)
+	return fmt.Sprintf("broker %d is too old for transactions of ours (KIP-890): %s", e.node, strings.Join(e.lacks, "; "))
 }
 
 // requestTimeout ends connections that do not answer: all requests of a
 // coordinator's client are answered at once by a healthy broker.
 const requestTimeout = 5 * time.Second
 
+// needed are the versions of APIs without which there is no safe transaction; the
+// coordinator's broker stands for all.
+var needed = []struct {
+	name         string
+	key, version int16
+}{
+	{"EndTxn", 26, endTxnVersion},   // else an outcome cannot be resolved
+	{"Produce", 0, 12},              // else outputs are not of a transaction of version 2
+	{"InitProducerId", 22, 3},       // else a producer cannot say who it is, and fences where it should be told that it was fenced
+	{"DescribeTransactions", 65, 0}, // else what alternate ids left open is not seen
+}
+
 const (
 	endTxnVersion = 5
-	initVersion   = 3
 	txnVersion    = 2
 )
 
@@ -99,22 +108,29 @@ func (c *coordinator) check(ctx context.Context, node int32) error {
 		return err
 	}
 	resp := kresp.(*kmsg.ApiVersionsResponse)
-	offer := errTooOld{node: node, endTxn: -1, init: -1, txnVer: -1}
+	offers := make(map[int16]int16)
 	for _, k := range resp.ApiKeys {
-		switch k.ApiKey {
-		case kmsg.EndTxn.Int16():
-			offer.endTxn = k.MaxVersion
-		case kmsg.InitProducerID.Int16():
-			offer.init = k.MaxVersion
+		offers[k.ApiKey] = k.MaxVersion
+	}
+	var lacks []string
+	for _, need := range needed {
+		if most, offered := offers[need.key]; !offered {
+			lacks = append(lacks, fmt.Sprintf("no %s, version %d is needed", need.name, need.version))
+		} else if most < need.version {
+			lacks = append(lacks, fmt.Sprintf("%s up to version %d, %d is needed", need.name, most, need.version))
 		}
 	}
+	level := int16(0)
 	for _, f := range resp.FinalizedFeatures {
 		if f.Name == "transaction.version" {
-			offer.txnVer = f.MaxVersionLevel
+			level = f.MaxVersionLevel
 		}
 	}
-	if offer.endTxn < endTxnVersion || offer.init < initVersion || offer.txnVer < txnVersion {
-		return offer
+	if level < txnVersion {
+		lacks = append(lacks, fmt.Sprintf("transaction.version %d, %d is needed", level, txnVersion))
+	}
+	if len(lacks) > 0 {
+		return errTooOld{node, lacks}
 	}
 	return nil
 }
