@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -34,26 +35,37 @@ type standing struct {
 	rates [][]float64 // by way and round
 }
 
-// hold runs every way once in each round, after one that does not count. The
-// ways run in turn, and each round begins with another one: a machine that is
-// busy for a while, or grows slower, does so for all of them.
+// hold runs every way once in each round, in the order of turns.
 func (c contest) hold(ctx context.Context, rounds int) (standing, error) {
 	s := standing{contest: c, rates: make([][]float64, len(c.ways))}
-	for round := range rounds + 1 {
-		for i := range c.ways {
-			nth := (round + i) % len(c.ways)
-			l, err := c.ways[nth].run(ctx)
-			switch {
-			case err != nil:
-				return s, fmt.Errorf("%s: %s: %w", c.title, c.ways[nth].name, err)
-			case l.done < 1 || l.took <= 0:
-				return s, fmt.Errorf("%s: %s: did %d in %v, so nothing was measured", c.title, c.ways[nth].name, l.done, l.took)
-			case round > 0:
-				s.rates[nth] = append(s.rates[nth], l.rate())
-			}
+	for round, nth := range turns(rounds, len(c.ways)) {
+		l, err := c.ways[nth].run(ctx)
+		switch {
+		case err != nil:
+			return s, fmt.Errorf("%s: %s: %w", c.title, c.ways[nth].name, err)
+		case l.done < 1 || l.took <= 0:
+			return s, fmt.Errorf("%s: %s: did %d in %v, so nothing was measured", c.title, c.ways[nth].name, l.done, l.took)
+		case round > 0:
+			s.rates[nth] = append(s.rates[nth], l.rate())
 		}
 	}
 	return s, nil
+}
+
+// MarshalJSON gives the rates round by round.
+func (s standing) MarshalJSON() ([]byte, error) {
+	type row struct {
+		Name  string    `json:"name"`
+		Rates []float64 `json:"rates"` // a second, by round
+	}
+	out := struct {
+		Title string `json:"title"`
+		Ways  []row  `json:"ways"`
+	}{Title: s.title}
+	for nth, w := range s.ways {
+		out.Ways = append(out.Ways, row{w.name, s.rates[nth]})
+	}
+	return json.Marshal(out)
 }
 
 // ratios are a way's rates over those of the first, each within its round.

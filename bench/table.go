@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -27,7 +28,11 @@ func hundredths(f float64) string { return fmt.Sprintf("%.2f", f) }
 // spread of some figures.
 type spread struct{ median, min, max float64 }
 
+// spreadOf no figures is all NaN, which prints as that.
 func spreadOf(figures []float64) spread {
+	if len(figures) == 0 {
+		return spread{math.NaN(), math.NaN(), math.NaN()}
+	}
 	sorted := slices.Sorted(slices.Values(figures))
 	n := len(sorted)
 	return spread{median: (sorted[(n-1)/2] + sorted[n/2]) / 2, min: sorted[0], max: sorted[n-1]}

@@ -22,9 +22,9 @@ const (
 	inputBatch = 100 // records of a producer batch of the input
 )
 
-// consumption is the contest about records consumed, copied and acknowledged on
+// copying is the contest about records consumed, copied and acknowledged on
 // an embedded broker, at so many records a transaction.
-func consumption(records, perTxn int) contest {
+func copying(records, perTxn int) contest {
 	return contest{title: fmt.Sprintf("records copied, %d a transaction, on the embedded broker", perTxn), ways: []way{
 		embedded("plain: Poll, ProduceSync, CommitSync", records, perTxn, plain(commitSync)),
 		embedded("plain: Poll, ProduceSync, CommitAsync", records, perTxn, plain(commitAsync)),
@@ -45,11 +45,11 @@ type job struct {
 // logs.
 func embedded(name string, records, perTxn int, work func(context.Context, job) error) way {
 	return way{name, func(ctx context.Context) (lap, error) {
-		return run(ctx, fmt.Sprintf("%d/%s", perTxn, name), job{records: records, perTxn: perTxn, clock: newClock(records)}, work)
+		return copied(ctx, fmt.Sprintf("%d/%s", perTxn, name), job{records: records, perTxn: perTxn, clock: newClock(records)}, work)
 	}}
 }
 
-func run(ctx context.Context, name string, j job, work func(context.Context, job) error) (l lap, err error) {
+func copied(ctx context.Context, name string, j job, work func(context.Context, job) error) (l lap, err error) {
 	var b *broker.Cluster
 	if err := labelled(ctx, name+"/broker", func(context.Context) (err error) {
 		b, err = broker.Start(broker.Config{Topics: map[string]int32{input: partitions, output: partitions}, OffsetReset: "earliest"})

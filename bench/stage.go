@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// stage is a stock Kafka broker with what contests need of it.
+type stage struct {
+	cluster *kafka.Cluster
+	dir     string
+	client  *kgo.Client
+	admin   *kadm.Client
+}
+
+// brokerJVM is as kafka-server-start.sh has it.
+var brokerJVM = []string{"-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}
+
+// openStage starts the broker; an error is kafka.ErrUnavailable where there is
+// none to be had. Heartbeats come as often as given: that decides how soon some
+// members have their first record.
+func openStage(ctx context.Context, heartbeat time.Duration, progress io.Writer) (*stage, error) {
+	dir, err := os.MkdirTemp("", "sharetxn-bench-")
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{dir: dir}
+	fmt.Fprintln(progress, "starting Kafka", kafka.Version())
+	starting, cancel := context.WithTimeout(ctx, 3*time.Minute) // the jars may have to be fetched
+	defer cancel()
+	s.cluster, err = kafka.Start(starting, dir, 1, kafka.JVM(brokerJVM...),
+		kafka.Set("group.share.heartbeat.interval.ms", heartbeat.Milliseconds()))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s.client, err = kgo.NewClient(kgo.SeedBrokers(s.cluster.Seeds()...))
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.admin = kadm.NewClient(s.client)
+	return s, nil
+}
+
+func (s *stage) close() error {
+	if s.client != nil {
+		s.client.Close()
+	}
+	return errors.Join(s.cluster.Stop(), os.RemoveAll(s.dir))
+}
+
+// seeds as contenders take them.
+func (s *stage) seeds() string { return strings.Join(s.cluster.Seeds(), ",") }
+
+// broker is the process id of the only broker.
+func (s *stage) broker() int { return s.cluster.Process(1) }
+
+func (s *stage) topic(ctx context.Context, name string, partitions int) error {
+	_, err := s.admin.CreateTopic(ctx, int32(partitions), 1, nil, name)
+	return err
+}
+
+// fill writes records of size bytes to a topic's partitions evenly, uncompressed,
+// in producer batches of at most batch bytes.
+func (s *stage) fill(ctx context.Context, topic string, partitions, records, size, batch int) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(s.cluster.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableClientMetrics(),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(int32(batch)))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	value := make([]byte, size)
+	for i := range records {
+		r := &kgo.Record{Topic: topic, Partition: int32(i % partitions), Value: value}
+		cl.Produce(ctx, r, func(_ *kgo.Record, err error) {
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	if err := cl.Flush(ctx); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// group sets a group's configs, beside reading from the start.
+func (s *stage) group(ctx context.Context, name string, configs map[string]string) error {
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeGroupConfig, name
+	set := func(key, value string) {
+		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		c.Name, c.Value = key, &value
+		res.Configs = append(res.Configs, c)
+	}
+	set("share.auto.offset.reset", "earliest")
+	for key, value := range configs {
+		set(key, value)
+	}
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.Resources = append(req.Resources, res)
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.Resources[0].ErrorCode); err != nil {
+		return fmt.Errorf("configs of group %s: %w", name, err)
+	}
+	return nil
+}
+
+// drained waits until the broker says that a group has no record left.
+func (s *stage) drained(ctx context.Context, group string, partitions int) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := s.lag(ctx, group, partitions)
+		if err == nil && left == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("group %s has %d records left", group, left), err)
+		}
+	}
+}
+
+// lag is how many records a group has left; an error if a partition's is not
+// known yet.
+func (s *stage) lag(ctx context.Context, group string, partitions int) (left int64, err error) {
+	all, err := s.admin.DescribeShareGroupOffsets(ctx, group)
+	if err != nil {
+		return 0, err
+	}
+	g := all[group]
+	if err := errors.Join(g.Err, g.Offsets.Error()); err != nil {
+		return 0, err
+	}
+	offsets := g.Offsets.Sorted()
+	if len(offsets) != partitions {
+		return 0, fmt.Errorf("lag of %d partitions, want %d", len(offsets), partitions)
+	}
+	for _, o := range offsets {
+		if o.Lag < 0 {
+			return 0, fmt.Errorf("partition %d: lag unknown", o.Partition)
+		}
+		left += o.Lag
+	}
+	return left, nil
+}
+
+// drop deletes a group, so that a run leaves nothing to the next.
+func (s *stage) drop(ctx context.Context, group string) error {
+	resp, err := s.admin.DeleteGroup(ctx, group)
+	return errors.Join(err, resp.Err)
+}
