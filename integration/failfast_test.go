@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,10 +37,10 @@ func TestNothingIsStagedOnStockKafka(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		f := u.Found
-		if f.SupportsStaging() || f.TransactionVersion != 2 || f.ShareVersion < 1 || f.WantKey != 95 || len(f.Brokers) != 1 || f.Brokers[0].MaxVer != -1 {
+		if f.SupportsStaging() || f.TransactionVersion != 2 || f.ShareVersion < 1 || f.WantKey != 95 || len(f.Brokers) != k.Brokers || f.Brokers[0].MaxVer != -1 {
 			t.Errorf("%s: found %+v", what, f)
 		}
-		for _, part := range []string{"broker 1: ", f.Brokers[0].Reason, "needs key 95"} {
+		for _, part := range []string{fmt.Sprintf("broker %d: ", f.Brokers[0].NodeID), f.Brokers[0].Reason, "needs key 95"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %q does not tell %q", what, err, part)
 			}

@@ -13,18 +13,8 @@ import (
 
 // The broker that matters most at that moment dies.
 func TestFailover(t *testing.T) {
-	broker(t)
 	ctx := testkit.Deadline(t, 3*time.Minute)
-	k, err := kafka.Start(ctx, t.TempDir(), 3)
-	require(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(k.Logs())
-		}
-		if err := k.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	k := three(ctx, t)
 	var died int32
 	t.Run("the coordinator between produce and commit", func(t *testing.T) { died = coordinatorDies(ctx, t, k) })
 	if t.Failed() {

@@ -4,13 +4,13 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/integration/target"
 	"go.uber.org/goleak"
 )
 
@@ -31,7 +31,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // the jars may have to be fetched
 	defer cancel()
-	one, oneErr = kafka.Start(ctx, dir, 1)
+	one, oneErr = target.Start(ctx, dir, 1)
 	if oneErr != nil {
 		fmt.Fprintln(os.Stderr, "no broker:", oneErr)
 		return m.Run()
@@ -40,6 +40,7 @@ func run(m *testing.M) int {
 	if code != 0 {
 		fmt.Fprintln(os.Stderr, one.Logs())
 	}
+	fmt.Fprintf(os.Stderr, "ran on real Kafka: %s %s\n", one.Kind, one.Version)
 	if err := one.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -52,20 +53,25 @@ func run(m *testing.M) int {
 	return code
 }
 
-// broker is the broker that tests share. Where none can be had the test is
-// skipped, except in CI, where that is a failure.
+// broker is the broker that tests share.
 func broker(t testing.TB) *kafka.Cluster {
 	t.Helper()
-	require(t, oneErr)
+	target.Require(t, oneErr)
 	return one
 }
 
-func require(t testing.TB, err error) {
+// three are brokers of the test's own, to kill.
+func three(ctx context.Context, t testing.TB) *kafka.Cluster {
 	t.Helper()
-	if errors.Is(err, kafka.ErrUnavailable) && os.Getenv("CI") != "true" {
-		t.Skip("needs stock Kafka, that is Java and Maven: ", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	k, err := target.Start(ctx, t.TempDir(), 3)
+	target.Require(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(k.Logs())
+		}
+		if err := k.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
 }

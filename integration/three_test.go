@@ -9,25 +9,14 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
-	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 )
 
 // Three brokers, one of which is killed between transactions: each broker's row
 // is told, and what is committed, acknowledged and read stays exact.
 func TestThreeBrokersOneKilled(t *testing.T) {
-	broker(t)
 	ctx := testkit.Deadline(t, 3*time.Minute)
-	k, err := kafka.Start(ctx, t.TempDir(), 3)
-	require(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(k.Logs())
-		}
-		if err := k.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	k := three(ctx, t)
 	w := open(t, k)
 	const partitions = 3
 	in, out := w.topic(ctx, t, "in", partitions), w.topic(ctx, t, "out", partitions)

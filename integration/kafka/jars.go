@@ -1,27 +1,46 @@
-// Package kafka starts stock Apache Kafka brokers as processes, from the jars
-// that Maven's own client fetches. Only tests and bench import it.
+// Package kafka gives tests and bench stock Apache Kafka: brokers as processes,
+// from the jars that Maven's own client fetches, or a cluster that exists.
+// Package container, which adds brokers in containers, builds on it, and package
+// target chooses among them.
 package kafka
 
 import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // DefaultVersion is what the tests are written against.
 const DefaultVersion = "4.4.0"
 
-// Version is the broker version: SHARETXN_KAFKA_VERSION, or DefaultVersion.
-func Version() string { return cmp.Or(os.Getenv("SHARETXN_KAFKA_VERSION"), DefaultVersion) }
+// VersionEnv names the variable with the version of Kafka to run.
+const VersionEnv = "SHARETXN_KAFKA_VERSION"
 
-// ErrUnavailable means that no broker can be had here: no Java, no Maven, or
-// the jars cannot be fetched. A broker that does not start is another error.
-var ErrUnavailable = errors.New("stock Kafka is not to be had on this machine")
+// Version is the broker version: VersionEnv, or DefaultVersion.
+func Version() string { return cmp.Or(os.Getenv(VersionEnv), DefaultVersion) }
+
+// Runtime is what runs a version's classes.
+type Runtime struct {
+	Java string // the program
+	Jars string // the folder of the jars
+}
+
+// classpath lists the jars in a fixed order, which a class archive depends on.
+func (r Runtime) classpath() string {
+	jars, _ := filepath.Glob(filepath.Join(r.Jars, "*.jar")) // fails for a bad pattern only
+	return strings.Join(jars, string(os.PathListSeparator))
+}
+
+// Installed is Install with its answers in one.
+func Installed(ctx context.Context, version string) (Runtime, error) {
+	java, jars, err := Install(ctx, version)
+	return Runtime{java, jars}, err
+}
 
 //go:embed pom.xml
 var pom []byte
