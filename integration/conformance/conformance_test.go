@@ -1,12 +1,11 @@
 package conformance
 
 import (
-	"errors"
 	"flag"
-	"os"
 	"testing"
+	"time"
 
-	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/integration/target"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 )
 
@@ -21,17 +20,24 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-func TestEmbedded(t *testing.T) { Run(t, Embedded) }
+// whole is the limit of a whole run; each case has its own beside.
+const whole = 15 * time.Minute
 
-func TestProcess(t *testing.T) {
-	Run(t, func(t *testing.T, brokers int) Target {
-		target, err := Process(t, brokers)
-		if errors.Is(err, kafka.ErrUnavailable) && os.Getenv("CI") != "true" {
-			t.Skip("needs stock Kafka, that is Java and Maven: ", err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return target
-	})
+func TestEmbedded(t *testing.T) {
+	testkit.Deadline(t, whole)
+	Run(t, Embedded)
+}
+
+// On real Kafka of each kind that package target knows of here.
+func TestReal(t *testing.T) {
+	testkit.Deadline(t, whole)
+	for _, kind := range target.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			Run(t, func(t *testing.T, brokers int) Target {
+				k, err := Real(t, kind, brokers)
+				target.Require(t, err)
+				return k
+			})
+		})
+	}
 }
