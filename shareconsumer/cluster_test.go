@@ -22,10 +22,18 @@ type cluster struct {
 
 func startCluster(t *testing.T, lock time.Duration, hooks ...sharetxn.Hook) *cluster {
 	t.Helper()
-	b, err := broker.Start(broker.Config{
+	return startClusterWith(t, lock, func(*broker.Config) {}, hooks...)
+}
+
+// startClusterWith starts one that is a little different.
+func startClusterWith(t *testing.T, lock time.Duration, change func(*broker.Config), hooks ...sharetxn.Hook) *cluster {
+	t.Helper()
+	cfg := broker.Config{
 		Brokers: 3, Topics: map[string]int32{"in": 3}, MinLockDuration: time.Millisecond, HeartbeatInterval: 100 * time.Millisecond,
 		GroupConfigs: map[string]map[string]string{"g": {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": fmt.Sprint(lock.Milliseconds())}},
-	})
+	}
+	change(&cfg)
+	b, err := broker.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

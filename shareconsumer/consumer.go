@@ -178,15 +178,14 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 		return nil, err
 	}
 	waiting := false
-	defer func() {
+	over := func() { // c.mu is held
 		if waiting {
-			c.mu.Lock()
+			waiting = false
 			c.polling--
 			c.seen(time.Now())
-			c.mu.Unlock()
 		}
-		c.news.tell()
-	}()
+	}
+	defer c.news.tell()
 	for {
 		c.mu.Lock()
 		b, err := c.take()
@@ -196,6 +195,12 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 			c.polling++
 			c.wakeSessions()
 		}
+		if b != nil || err != nil {
+			over()
+			if c.polling > 0 {
+				c.wakeSessions() // others wait, and there is room again
+			}
+		}
 		c.mu.Unlock()
 		if b != nil || err != nil {
 			return b, err
@@ -203,6 +208,9 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 		select {
 		case <-arrived:
 		case <-ctx.Done():
+			c.mu.Lock()
+			over()
+			c.mu.Unlock()
 			return nil, ctx.Err()
 		}
 	}

@@ -376,7 +376,7 @@ func TestMarginIsCapped(t *testing.T) {
 func TestWhatCannotRideLeavesAlone(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	in, out := partKey{[16]byte{1}, 0}, partKey{[16]byte{1}, 1}
-	c := &Consumer{polling: 1}
+	c := &Consumer{polling: 1, cfg: defaults()}
 	s := newSession(c, 0)
 	s.want = map[partKey]acks.TopicIDPartition{in: {TopicID: in.topic, Partition: in.part}}
 	for name, tc := range map[string]struct {

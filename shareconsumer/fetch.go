@@ -20,6 +20,10 @@ func (s *session) fetch(ctx context.Context) {
 	c.mu.Lock()
 	want := s.want
 	wait := min(c.cfg.maxWait, c.lock/10) // deadlines are counted from now on
+	ration := s.granted
+	if ration.scarce {
+		wait = min(wait, turnWait)
+	}
 	c.mu.Unlock()
 	riders := s.takeQueue(func(p *piece) bool { return !p.job.renew && !p.job.urgent && s.rides(p, want) })
 	if len(riders) > 0 {
@@ -37,6 +41,7 @@ func (s *session) fetch(ctx context.Context) {
 		}
 	}
 	req, added, dropped := s.fetchRequest(want, all.Map(), wait)
+	req.MaxRecords, req.BatchSize, req.ShareAcquireMode = int32(ration.records), int32(ration.records), int8(c.cfg.acquire)
 	sent := time.Now()
 	rctx, cancel := context.WithTimeout(ctx, wait+requestSlack)
 	kresp, err := c.client.Broker(int(s.node)).Request(rctx, req)
@@ -77,6 +82,9 @@ func (s *session) reopen(ctx context.Context) error {
 	rctx, cancel := context.WithTimeout(ctx, requestSlack)
 	defer cancel()
 	if err := s.end(rctx); err != nil {
+		return err
+	}
+	if err := s.limits(rctx); err != nil {
 		return err
 	}
 	s.opened = true
@@ -124,7 +132,6 @@ func (s *session) fetchRequest(want map[partKey]acks.TopicIDPartition, riders ma
 	req = kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, s.epoch
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, int32(c.cfg.maxBytes)
-	req.MaxRecords, req.BatchSize = int32(c.cfg.maxPollRecords), int32(c.cfg.maxPollRecords)
 	added = make(map[partKey]acks.TopicIDPartition)
 	listed := make(map[partKey][]acks.AcknowledgementBatch)
 	for k, tp := range want {

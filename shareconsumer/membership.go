@@ -57,13 +57,13 @@ func (c *Consumer) turn(ctx context.Context, m *memberState) (next time.Duration
 
 // heartbeat sends one and gives when the next is due; false ends the loop.
 func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Duration, goOn bool) {
-	if !m.asked {
-		ok, asked := c.supported(ctx)
-		if asked && !ok {
-			c.setFatal(&sharetxn.Error{Op: "Poll", Class: sharetxn.ClassFatal, Group: c.group, Err: fmt.Errorf("%w: share groups (KIP-932) need keys 76, 78 and 79 from version 1 on, and 3 from 10: Kafka 4.1 or later with share.version 1", sharetxn.ErrUnsupported)})
+	if !m.asked { // kgo would fail each request in a way that looks like any other failure
+		offered, err := offers(ctx, c.client.Request)
+		if lacks := lacking(c.needs(), offered); err == nil && lacks != "" {
+			c.setFatal(c.unsupported(lacks))
 			return 0, false
 		}
-		m.asked = asked
+		m.asked = err == nil
 	}
 	c.mu.Lock()
 	epoch, topics := c.epoch, c.subscribed
@@ -111,28 +111,6 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 		return 0, false
 	}
 	return backoff(m.failures), true
-}
-
-// needed are the versions of APIs that a member needs: version 0 of the share
-// ones was never released for use, and older metadata tells no topic ids.
-var needed = map[int16]int16{3: 10, 76: 1, 78: 1, 79: 1}
-
-// supported asks a broker once whether there are share groups at all: kgo would
-// fail each request in a way that looks like any other failure.
-func (c *Consumer) supported(ctx context.Context) (ok, asked bool) {
-	req := kmsg.NewPtrApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = "sharetxn", "0"
-	resp, err := req.RequestWith(ctx, c.client)
-	if err != nil {
-		return false, false
-	}
-	found := 0
-	for _, k := range resp.ApiKeys {
-		if version, need := needed[k.ApiKey]; need && k.MaxVersion >= version {
-			found++
-		}
-	}
-	return found == len(needed), true
 }
 
 // backoff is jittered: 100 ms doubling to 2 s; nothing before the first.

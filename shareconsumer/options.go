@@ -54,6 +54,7 @@ type config struct {
 	closeTimeout    time.Duration
 	rack            string
 	maxPollInterval time.Duration // 0: none
+	acquire         Acquire
 	onAcknowledged  func(AckResult)
 	onAssigned      func(map[string][]int32)
 	bad             []error // options that cannot be read
@@ -73,6 +74,17 @@ func Topics(topics ...string) Opt {
 
 // AcknowledgementMode is how verdicts leave. Default Explicit.
 func AcknowledgementMode(m Mode) Opt { return optFunc(func(c *config) { c.mode = m }) }
+
+// AcquireMode is how brokers count the records that a fetch asks for. Default
+// BatchOptimized. With RecordLimit a fetch never brings more than it asked for,
+// and what is fetched and not polled is MaxPollRecords at most, over all brokers
+// together: what Poll gives is all that this member acquires. For that,
+// brokers share the number, and where there are more of them than records to ask
+// for they take turns (Java always asks one at a time); they also send what they
+// read of a batch again with each fetch of a part of it. So it is for few or slow
+// records. It needs Kafka 4.2 or later on every broker; where one is older, Poll
+// fails, with class fatal and ErrUnsupported.
+func AcquireMode(a Acquire) Opt { return optFunc(func(c *config) { c.acquire = a }) }
 
 // MaxPollRecords bounds the records of one batch, 1 or more. Default 500. It is
 // also what one fetch asks of one broker, which may hand out a few more, since
@@ -152,6 +164,8 @@ func (c *config) check() error {
 	switch {
 	case c.mode > Implicit:
 		return usage("New", "AcknowledgementMode: %v", c.mode)
+	case c.acquire > RecordLimit:
+		return usage("New", "AcquireMode: %v", c.acquire)
 	case c.maxPollRecords < 1 || c.maxPollRecords > math.MaxInt32:
 		return usage("New", "MaxPollRecords: %d, want 1 to %d", c.maxPollRecords, math.MaxInt32)
 	case c.maxBytes < 1 || c.maxBytes > math.MaxInt32:

@@ -18,6 +18,15 @@ var properties = map[string]func(c *config, value string) bool{
 		}
 		return true
 	},
+	"share.acquire.mode": func(c *config, v string) bool {
+		for _, a := range []Acquire{BatchOptimized, RecordLimit} {
+			if v == a.String() {
+				c.acquire = a
+				return true
+			}
+		}
+		return false
+	},
 	"max.poll.records":     func(c *config, v string) bool { return number(v, &c.maxPollRecords) },
 	"fetch.max.bytes":      func(c *config, v string) bool { return number(v, &c.maxBytes) },
 	"fetch.max.wait.ms":    func(c *config, v string) bool { return millis(v, &c.maxWait) },

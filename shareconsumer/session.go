@@ -28,6 +28,8 @@ type session struct {
 	fetched time.Time                         // when the buffer's fetch was sent
 	restart bool                              // forget the session and open a new one
 	ending  bool                              // on the way
+	granted ration                            // what the fetch under way asks for
+	turn    time.Time                         // when it last asked
 	fetches bool                              // a fetch is under way
 
 	// The goroutine's own.
@@ -97,11 +99,17 @@ func (s *session) run(ctx context.Context) {
 		c.news.tell()
 		c.mu.Lock()
 		if s.fetches {
-			s.fetches = false
+			s.fetches, s.granted = false, ration{}
+			if c.cfg.acquire == RecordLimit {
+				c.wakeSessions() // it may be another's turn
+			}
 			c.announce() // to Drain
 		}
 		act := choose(s.view())
-		s.fetches = act == fetchRecords
+		if act == fetchRecords {
+			now := time.Now()
+			s.fetches, s.granted, s.turn = true, c.ration(s, now), now
+		}
 		pause := time.Until(s.pause)
 		c.mu.Unlock()
 		switch act {
@@ -138,7 +146,7 @@ func (s *session) run(ctx context.Context) {
 func (s *session) view() view {
 	v := view{
 		closing: s.c.closed, demand: s.c.polling > 0 && !s.c.drained, buffered: len(s.buffer) > 0,
-		wanted: len(s.want) > 0,
+		wanted: len(s.want) > 0 && s.c.ration(s, time.Now()).records > 0,
 		paused: time.Now().Before(s.pause),
 	}
 	for _, p := range s.queue {
