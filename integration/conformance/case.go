@@ -28,7 +28,7 @@ type Case struct {
 // All is the list.
 func All() []Case {
 	return slices.Concat(
-		membership,
+		membership, sessions,
 		acknowledge,
 		renewal,
 		counts,

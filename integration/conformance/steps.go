@@ -15,11 +15,32 @@ const (
 	renew
 )
 
-// At gives the session of a new member with a partition's leader. The member has
-// sent no heartbeat: leaders do not ask for one.
+// Reader gives the session of a member that has joined and was assigned all
+// partitions of the topics, with the leader of the first. It is the group's first
+// member: brokers serve a partition only after it was assigned to somebody.
+func (x *X) Reader(ctx context.Context, group string, n int, topics ...Topic) *byhand.Session {
+	x.Helper()
+	var names []string
+	for _, t := range topics {
+		names = append(names, t.Name)
+	}
+	return x.Joined(ctx, group, n, names...).Session(x.Leader(ctx, topics[0], 0))
+}
+
+// At gives the session of one more member with a partition's leader. The member
+// has sent no heartbeat: leaders do not ask for one.
 func (x *X) At(ctx context.Context, group string, t Topic, partition int32) *byhand.Session {
 	x.Helper()
 	return x.Member(group, t.Name).Session(x.Leader(ctx, t, partition))
+}
+
+// Filled gives a topic of one partition with n records in one batch, and the session
+// of the group's first member with its leader.
+func (x *X) Filled(ctx context.Context, group string, n int) (Topic, *byhand.Session, byhand.Partition) {
+	x.Helper()
+	t := x.Topic(ctx, 1)
+	x.Feed(ctx, t, 0, n)
+	return t, x.Reader(ctx, group, 1, t), t.Part(0)
 }
 
 // Take fetches generously until the partition hands something out, which must be
@@ -68,9 +89,9 @@ func one(p byhand.Partition, first, last int64, t int8) map[byhand.Partition][]b
 	return map[byhand.Partition][]byhand.Ack{p: {{First: first, Last: last, Types: []int8{t}}}}
 }
 
-// opens opens a session at epoch 0 with those partitions, which must work, and
+// Opens opens a session at epoch 0 with those partitions, which must work, and
 // acquires nothing.
-func (x *X) opens(ctx context.Context, s *byhand.Session, parts ...byhand.Partition) {
+func (x *X) Opens(ctx context.Context, s *byhand.Session, parts ...byhand.Partition) {
 	x.Helper()
 	s.Epoch = 0
 	f := byhand.NewFetch(parts...)

@@ -24,7 +24,7 @@ type Version struct{ Major, Minor, Patch int }
 // ParseVersion reads "4.4.0".
 func ParseVersion(s string) (v Version, err error) {
 	if n, err := fmt.Sscanf(s, "%d.%d.%d", &v.Major, &v.Minor, &v.Patch); err != nil || n != 3 {
-		return v, fmt.Errorf("Kafka version %q: want MAJOR.MINOR.PATCH", s)
+		return v, fmt.Errorf("version %q of Kafka: want MAJOR.MINOR.PATCH", s)
 	}
 	return v, nil
 }

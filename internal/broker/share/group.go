@@ -45,7 +45,7 @@ func (g *group) stopTimers() {
 }
 
 // checkMember is KIP-932's limit on member ids.
-func checkMember(id string) bool { return !blank(id) && utf8.RuneCountInString(id) <= 36 }
+func checkMember(id string) bool { return id != "" && utf8.RuneCountInString(id) <= 36 }
 
 // blank tells whether nothing can be read in it; to Kafka that is as good as empty.
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
@@ -54,7 +54,7 @@ func (e *Engine) heartbeat(c Conn, req *kmsg.ShareGroupHeartbeatRequest) kmsg.Re
 	resp := req.ResponseKind().(*kmsg.ShareGroupHeartbeatResponse)
 	fail := func(code int16) kmsg.Response { resp.ErrorCode = code; return resp }
 	switch {
-	case blank(req.GroupID) || !checkMember(req.MemberID) || req.MemberEpoch < -1 || (req.RackID != nil && blank(*req.RackID)):
+	case blank(req.GroupID) || blank(req.MemberID) || !checkMember(req.MemberID) || req.MemberEpoch < -1 || (req.RackID != nil && blank(*req.RackID)):
 		return fail(codeInvalidRequest)
 	case req.MemberEpoch == 0 && len(req.SubscribedTopicNames) == 0:
 		return fail(codeInvalidRequest)
