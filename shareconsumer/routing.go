@@ -2,6 +2,7 @@ package shareconsumer
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -105,10 +106,35 @@ func (c *Consumer) learn(k partKey, l leader) {
 // noLeader is no hint.
 var noLeader = leader{-1, -1}
 
+var errRecreated = errors.New("the topic was deleted and created again")
+
+// retire drops what belongs to topic ids that are none any more: the coordinator
+// assigns the same name under another, and does not assign this one. Metadata
+// alone would not do, since a broker may be behind. c.mu is held.
+func (c *Consumer) retire() {
+	now := make(map[string][16]byte)
+	assigned := make(map[[16]byte]bool)
+	for k := range c.assigned {
+		assigned[k.topic] = true
+		if name, known := c.topics[k.topic]; known {
+			now[name] = k.topic
+		}
+	}
+	for id, name := range c.topics {
+		if newer, again := now[name]; !again || newer == id || assigned[id] {
+			continue
+		}
+		c.lose(errRecreated, func(r *Record) bool { return r.TopicID == id })
+		delete(c.topics, id)
+		maps.DeleteFunc(c.leaders, func(k partKey, _ leader) bool { return k.topic == id })
+	}
+}
+
 // route tells each session which partitions it is to fetch, and notes the
 // assignment by name if it is another than was told last. It reports whether
 // something assigned has no known leader. c.mu is held; call routed afterwards.
 func (c *Consumer) route() (missing bool) {
+	c.retire()
 	want := make(map[int32]map[partKey]acks.TopicIDPartition)
 	named := make(map[string][]int32)
 	for k := range c.assigned {
