@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/producer"
@@ -53,18 +54,11 @@ func TestGroupTellsItsDeliveryLimit(t *testing.T) {
 	k := broker(t)
 	ctx := testkit.Deadline(t, 40*time.Second)
 	w := open(t, k)
-	for limit, configs := range map[string]map[string]string{"5": nil, "3": {"share.delivery.count.limit": "3"}} {
+	for limit, configs := range map[int]map[string]string{5: nil, 3: {"share.delivery.count.limit": "3"}} {
 		group := w.group(ctx, t, configs)
-		req := kmsg.NewPtrDescribeConfigsRequest()
-		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeGroupConfig, group, []string{"share.delivery.count.limit"}
-		req.Resources = append(req.Resources, r)
-		resp, err := req.RequestWith(ctx, w.plain)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rs := resp.Resources; len(rs) != 1 || rs[0].ErrorCode != 0 || len(rs[0].Configs) != 1 || rs[0].Configs[0].Value == nil || *rs[0].Configs[0].Value != limit {
-			t.Errorf("limit %s: %+v", limit, rs)
+		got, err := groupconfig.Describe(ctx, w.cl, group)
+		if err != nil || got.DeliveryCountLimit != limit {
+			t.Errorf("limit %d: %+v, %v", limit, got, err)
 		}
 	}
 }

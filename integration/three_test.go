@@ -21,6 +21,7 @@ func TestThreeBrokersOneKilled(t *testing.T) {
 	const partitions = 3
 	in, out := w.topic(ctx, t, "in", partitions), w.topic(ctx, t, "out", partitions)
 	group := w.group(ctx, t, nil)
+	w.configsEverywhere(ctx, t)
 	p := w.producer(t)
 
 	u, ok := errors.AsType[*sharetxn.UnsupportedError](p.InitTransactions(ctx))

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // API keys that tests look for.
@@ -82,26 +82,12 @@ func (w *world) producer(t testing.TB, opts ...producer.Opt) *producer.Producer 
 // group sets a share group's configs, beside reading from the start.
 func (w *world) group(ctx context.Context, t testing.TB, configs map[string]string) string {
 	t.Helper()
-	const groupResource = 32
-	res := kmsg.NewIncrementalAlterConfigsRequestResource()
-	res.ResourceType, res.ResourceName = groupResource, w.name
-	set := func(key, value string) {
-		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-		c.Name, c.Value = key, &value
-		res.Configs = append(res.Configs, c)
-	}
-	set("share.auto.offset.reset", "earliest")
+	settings := []groupconfig.Setting{groupconfig.AutoOffsetReset("earliest")}
 	for key, value := range configs {
-		set(key, value)
+		settings = append(settings, groupconfig.Value(key, value))
 	}
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	req.Resources = append(req.Resources, res)
-	resp, err := req.RequestWith(ctx, w.plain)
-	if err != nil {
+	if err := groupconfig.Set(ctx, w.cl, w.name, settings...); err != nil {
 		t.Fatal(err)
-	}
-	if r := resp.Resources[0]; r.ErrorCode != 0 {
-		t.Fatalf("configs of group %s: code %d, %v", w.name, r.ErrorCode, r.ErrorMessage)
 	}
 	return w.name
 }

@@ -42,6 +42,10 @@ type Config struct {
 
 	DeadLetter DeadLetter
 
+	// InputIsolation says what to do about a group that reads uncommitted. Default
+	// WarnReadUncommitted.
+	InputIsolation InputIsolation
+
 	Members     int // group members, each with transactions of its own, in parallel; 1 to 1000, default 1
 	Concurrency int // handler calls in parallel per member (Handler only); 1 to 10000, default 1
 	MaxRecords  int // records a transaction, and of one poll; 1 to 100000, default 500
@@ -174,6 +178,7 @@ func (c Config) check() error {
 	}
 	for _, err := range []error{
 		c.Guarantee.offered("Guarantee"),
+		c.InputIsolation.check(),
 		within("Members", c.Members, 1, 1000),
 		within("Concurrency", c.Concurrency, 1, 10000),
 		within("MaxRecords", c.MaxRecords, 1, 100000),

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,10 +22,12 @@ const environsEvery = 30 * time.Second
 // environs are what a Processor must know of its group and topics beside the
 // records.
 type environs struct {
-	use    func(func(*kgo.Client) error) error // lends a client
-	limit  *limit
-	topics []string
-	log    *slog.Logger
+	cl        *sharetxn.Cluster
+	group     string
+	limit     *limit
+	isolation *isolation
+	topics    []string
+	log       *slog.Logger
 
 	mu      sync.Mutex
 	missing []string // of topics
@@ -45,8 +50,12 @@ func (e *environs) watch(ctx context.Context, seen bool) {
 func (e *environs) look(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return e.use(func(cl *kgo.Client) error {
-		if err := e.limit.read(ctx, cl); err != nil {
+	configs, err := groupconfig.Describe(ctx, e.cl, e.group)
+	if err == nil {
+		e.isolation.see(configs)
+	}
+	return core.Of(e.cl).Use(func(cl *kgo.Client) error {
+		if err := e.limit.read(ctx, cl, configs, err); err != nil {
 			return err
 		}
 		missing, err := missingTopics(ctx, cl, e.topics)

@@ -8,17 +8,15 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/brokerconfig"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The group's limit of deliveries: as its own config (Kafka 4.3 and later), else
-// as the brokers'.
-const (
-	groupLimit  = "share.delivery.count.limit"
-	brokerLimit = "group.share.delivery.count.limit"
-)
+// brokerLimit is the limit of groups that have no config of their own for it
+// (before Kafka 4.3).
+const brokerLimit = "group.share.delivery.count.limit"
 
 // lowestLimit is the least that Kafka allows. Where the limit cannot be read it
 // is the safe guess: too low costs a dead letter, too high a record.
@@ -47,12 +45,16 @@ func (l *limit) get() int32 {
 // spent tells whether a record is not to be handled any more.
 func (l *limit) spent(deliveries int32) bool { return l.n.Load() > 0 && deliveries > l.get() }
 
-// read asks again; only what a broker refuses is worth a warning, what is out of
-// reach passes.
-func (l *limit) read(ctx context.Context, cl *kgo.Client) error {
-	n, err := l.ask(ctx, cl)
+// read takes the limit from the group's configs, or from the brokers' where the
+// group has none; err says why there are no configs. Only what a broker refuses is
+// worth a warning, what is out of reach passes.
+func (l *limit) read(ctx context.Context, cl *kgo.Client, configs groupconfig.Configs, err error) error {
+	n := configs.DeliveryCountLimit
+	if n == 0 {
+		n, err = l.ofBrokers(ctx, cl, err)
+	}
 	if err == nil {
-		l.n.Store(n)
+		l.n.Store(int32(n))
 		return nil
 	}
 	if _, refused := errors.AsType[*kerr.Error](err); refused && !l.warned {
@@ -63,43 +65,15 @@ func (l *limit) read(ctx context.Context, cl *kgo.Client) error {
 	return err
 }
 
-func (l *limit) ask(ctx context.Context, cl *kgo.Client) (int32, error) {
-	n, err := describe(ctx, cl, kmsg.ConfigResourceTypeGroupConfig, l.group, groupLimit)
-	if err == nil {
-		return n, nil
-	}
-	meta := kmsg.NewPtrMetadataRequest()
-	meta.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err2 := meta.RequestWith(ctx, cl)
-	if err2 != nil || len(resp.Brokers) == 0 {
-		return 0, errors.Join(err, err2)
-	}
-	n, err2 = describe(ctx, cl, kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(resp.Brokers[0].NodeID)), brokerLimit)
-	if err2 != nil {
-		return 0, errors.Join(err, err2)
-	}
-	return n, nil
-}
-
-func describe(ctx context.Context, cl *kgo.Client, kind kmsg.ConfigResourceType, name, config string) (int32, error) {
-	req := kmsg.NewPtrDescribeConfigsRequest()
-	r := kmsg.NewDescribeConfigsRequestResource()
-	r.ResourceType, r.ResourceName, r.ConfigNames = kind, name, []string{config}
-	req.Resources = append(req.Resources, r)
-	resp, err := req.RequestWith(ctx, cl)
+// ofBrokers is the brokers' limit; before says why the group's is not known.
+func (l *limit) ofBrokers(ctx context.Context, cl *kgo.Client, before error) (int, error) {
+	configs, err := brokerconfig.Read(ctx, cl, brokerLimit)
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(before, err)
 	}
-	for _, res := range resp.Resources {
-		if err := kerr.ErrorForCode(res.ErrorCode); err != nil {
-			return 0, err
-		}
-		for _, c := range res.Configs {
-			if c.Name == config && c.Value != nil {
-				n, err := strconv.ParseInt(*c.Value, 10, 32)
-				return int32(n), err
-			}
-		}
+	n, err := strconv.ParseInt(configs[brokerLimit], 10, 32)
+	if err != nil {
+		return 0, errors.Join(before, fmt.Errorf("config %s of the brokers: %w", brokerLimit, err))
 	}
-	return 0, fmt.Errorf("config %s of %s is not described", config, name)
+	return int(n), nil
 }

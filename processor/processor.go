@@ -72,7 +72,10 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 		limit: &limit{group: cfg.Group, log: co.Logger()},
 		soft:  newTrigger(), hard: newTrigger(), done: make(chan struct{}),
 	}
-	out.environs = &environs{use: co.Use, limit: out.limit, topics: slices.Concat(cfg.Topics, cfg.deadTopic()), log: co.Logger()}
+	out.environs = &environs{
+		cl: cl, group: cfg.Group, limit: out.limit, isolation: &isolation{group: cfg.Group, policy: cfg.InputIsolation, log: co.Logger()},
+		topics: slices.Concat(cfg.Topics, cfg.deadTopic()), log: co.Logger(),
+	}
 	for _, h := range co.Hooks() {
 		if h, ok := h.(sharetxn.HookHandled); ok {
 			out.hooks = append(out.hooks, h)
@@ -90,7 +93,8 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 // returns nil after a stop. Errors: of class usage if it is called twice;
 // *UnsupportedError where the brokers do not prove the guarantee, with nothing
 // sent on the staging key; ErrFenced, which says why, if another process with
-// the same TransactionalID and Instance took over; any that comes before the
+// the same TransactionalID and Instance took over; ErrReadUncommitted where
+// InputIsolation requires otherwise; any that comes before the
 // members work, such as an address without a broker; and what is fatal later.
 func (p *Processor) Run(ctx context.Context) error {
 	p.mu.Lock()
@@ -119,6 +123,9 @@ func (p *Processor) Run(ctx context.Context) error {
 		case <-over:
 		}
 	})
+	if err := p.environs.isolation.require(starting, p.cl); err != nil {
+		return err
+	}
 	seen := p.environs.look(starting)
 	watching, endWatch := context.WithCancel(hard)
 	defer endWatch()

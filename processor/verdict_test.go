@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
@@ -299,7 +300,7 @@ func TestUnsupported(t *testing.T) {
 func TestNoRenewal(t *testing.T) {
 	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
 		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
-		w.groupConfig(t, "share.renew.acknowledge.enable", "false")
+		w.groupConfig(t, groupconfig.RenewAcknowledge(false))
 		w.feed(t, 24)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			time.Sleep(700 * time.Millisecond)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 var profiles = []sharetxn.Profile{sharetxn.ProfileDraft95, sharetxn.ProfileKIP93}
@@ -212,23 +212,10 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// groupConfig sets a config of group "g" that the kit has no option for.
-func (w *world) groupConfig(t *testing.T, name, value string) {
+// groupConfig sets configs of group "g" that the kit has no option for.
+func (w *world) groupConfig(t *testing.T, settings ...groupconfig.Setting) {
 	t.Helper()
-	cl, err := kgo.NewClient(w.Kafka()...)
-	if err != nil {
+	if err := groupconfig.Set(t.Context(), w.Connect(t), "g", settings...); err != nil {
 		t.Fatal(err)
-	}
-	defer cl.Close()
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	r := kmsg.NewIncrementalAlterConfigsRequestResource()
-	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, "g"
-	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Value = name, &value
-	r.Configs = append(r.Configs, c)
-	req.Resources = append(req.Resources, r)
-	resp, err := req.RequestWith(t.Context(), cl)
-	if err != nil || resp.Resources[0].ErrorCode != 0 {
-		t.Fatalf("group config %s: %v, %+v", name, err, resp)
 	}
 }

@@ -127,7 +127,7 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 	for _, g := range groups {
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = g.ResourceType, g.ResourceName
-		for _, x := range c.engine.GroupConfig(g.ResourceName) {
+		for _, x := range c.groupConfig(conn.Node, g.ResourceName) {
 			if g.ConfigNames == nil || slices.Contains(g.ConfigNames, x.Name) {
 				out.Configs = append(out.Configs, describeConfig(x, req.IncludeSynonyms))
 			}
@@ -213,7 +213,7 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 			}
 		}
 		if out.ErrorCode == 0 && !req.ValidateOnly {
-			if err := c.engine.SetGroupConfig(g.ResourceName, set); err != nil {
+			if err := c.setGroupConfig(g.ResourceName, set); err != nil {
 				why := err.Error()
 				out.ErrorCode, out.ErrorMessage = codeInvalidConfig, &why
 			}

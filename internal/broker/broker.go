@@ -77,6 +77,7 @@ type Cluster struct {
 	deeds   sync.WaitGroup    // functions of Actions
 	links   links
 	marked  marked
+	lag     lag
 
 	features features
 
@@ -271,5 +272,5 @@ func (c *Cluster) SetGroupConfig(group string, kv map[string]string) error {
 	for k, v := range kv {
 		set[k] = &v
 	}
-	return c.engine.SetGroupConfig(group, set)
+	return c.setGroupConfig(group, set)
 }

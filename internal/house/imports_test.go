@@ -17,10 +17,11 @@ import (
 // in a layer below its own, and its own folders.
 var layers = [][]string{
 	{"acks", "groupmeta", "internal/kopts", "examples/data"},
-	{"internal/bind", "internal/wire"},
+	{"internal/bind", "internal/wire", "internal/brokerconfig"},
 	{"internal/probe"},
 	{"internal/core"},
 	{"."},
+	{"groupconfig", "internal/preflight"},
 	{"shareconsumer", "txnmanager"},
 	{"producer"},
 	{"acknowledger", "processor"},
