@@ -62,6 +62,7 @@ func TestUnknownTags(t *testing.T) {
 // Our own response has unknown fields in each structure and still decodes to the
 // same.
 func TestUnknownTagsOfStaging(t *testing.T) {
+	testkit.Deadline(t, 30*time.Second)
 	for _, profile := range []wire.Profile{wire.Draft95, wire.KIP93} {
 		resp := &wire.Response{Profile: profile, ErrorCode: 3, ThrottleMillis: 7, Topics: []wire.ResponseTopic{{
 			TopicID: [16]byte{1}, Partitions: []wire.ResponsePartition{{Partition: 2, ErrorCode: 6}},
