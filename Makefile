@@ -19,16 +19,22 @@ ARGS     ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help demo test lint bench fuzz clean
+VERSIONS ?= 4.2.1 4.3.1 4.4.0
+PACKAGES ?= ./...
+
+.PHONY: help demo test test-kafka-matrix lint bench fuzz clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## real records through a share group and transactions, then an audit (ARGS="--json")
 	@go run ./cmd/sharetxn demo $(ARGS)
 
 test: $(GOTESTSUM) ## all tests of all modules, with the race detector
 	@GOTESTSUM=$(GOTESTSUM) scripts/test $(MODULES)
+
+test-kafka-matrix: $(GOTESTSUM) ## integration's tests on each Kafka version, as processes (VERSIONS="4.2.1" PACKAGES=./conformance)
+	@GOTESTSUM=$(GOTESTSUM) scripts/matrix "$(VERSIONS)" "$(PACKAGES)"
 
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
 	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)

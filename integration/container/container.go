@@ -96,6 +96,10 @@ type nodes struct {
 	down map[int32]bool // killed by us
 }
 
+// label marks all that is ours in an engine, so that what a test leaves that was
+// cut short can be told and removed.
+var label = map[string]string{"sharetxn.tests": "1"}
+
 // limit bounds a single thing asked of the engine.
 const limit = 30 * time.Second
 
@@ -125,7 +129,7 @@ func (ns *nodes) start(ctx context.Context) (err error) {
 		return err
 	}
 	// Brokers find each other by name, which only a network of our own offers.
-	if ns.net, err = network.New(ctx); err != nil {
+	if ns.net, err = network.New(ctx, network.WithLabels(label)); err != nil {
 		return err
 	}
 	errs := make([]error, len(ns.containers))
@@ -142,6 +146,7 @@ func (ns *nodes) run(ctx context.Context, i int) (*testcontainers.DockerContaine
 	name := fmt.Sprint("kafka", i+1)
 	return testcontainers.Run(ctx, Image(),
 		network.WithNetwork([]string{name}, ns.net),
+		testcontainers.WithLabels(label),
 		testcontainers.WithEnv(ns.env(i)),
 		testcontainers.WithExposedPorts(inside),
 		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) {

@@ -3,6 +3,7 @@ package house
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -169,6 +170,56 @@ func TestCarried(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+// required are the modules that the main module may name: whoever uses the
+// library has them in their module graph. What only tests on real Kafka or
+// measurements need is required by the nested modules.
+var required = []string{
+	"github.com/twmb/franz-go", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kfake",
+	"github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/plugin/kslog",
+	"github.com/klauspost/compress", "github.com/pierrec/lz4/v4", "golang.org/x/crypto",
+	"go.uber.org/goleak", "pgregory.net/rapid",
+}
+
+func TestMainModuleRequiresLittle(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	for file, welcome := range map[string]bool{"go.mod": true, "integration/go.mod": false} {
+		text, err := os.ReadFile(path.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := beyond(requires(string(text)))
+		if welcome && len(got) > 0 {
+			t.Errorf("%s requires %q; every user would: give it a reason in DESIGN.md and here", file, got)
+		}
+		// The same look at integration finds what it must.
+		if !welcome && !slices.Contains(got, "github.com/testcontainers/testcontainers-go") {
+			t.Errorf("%s: found %q", file, got)
+		}
+	}
+}
+
+// requires lists the modules that a go.mod requires.
+func requires(text string) (modules []string) {
+	inside := false
+	for line := range strings.Lines(text) {
+		switch f := strings.Fields(line); {
+		case len(f) == 2 && f[0] == "require" && f[1] == "(":
+			inside = true
+		case len(f) == 1 && f[0] == ")":
+			inside = false
+		case len(f) > 2 && f[0] == "require":
+			modules = append(modules, f[1])
+		case inside && len(f) > 1:
+			modules = append(modules, f[0])
+		}
+	}
+	return modules
+}
+
+func beyond(modules []string) []string {
+	return slices.DeleteFunc(modules, func(m string) bool { return slices.Contains(required, m) })
 }
 
 // carried picks what is unwelcome from import paths.
