@@ -3,6 +3,7 @@ package shareconsumer
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,4 +156,89 @@ func TestImplicitBatches(t *testing.T) {
 	if done, av, ac, _ := c.totals(); done != 6 || av != 3 || ac != 0 {
 		t.Fatalf("done %d, available %d, acquired %d", done, av, ac)
 	}
+}
+
+// A coordinator that never answers the leave: Close says so in its bound, and
+// all that was held is back nevertheless, since the sessions are closed before.
+func TestCloseWithASilentCoordinator(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := startCluster(t, 25*time.Second)
+	c.feed(ctx, t, 3)
+	m := c.consumer(t, CloseTimeout(time.Second))
+	gather(ctx, t, m, 3)
+	never := make(chan struct{})
+	defer close(never)
+	silent := c.onKey(keyShareBeat, 1, func(r broker.Request) broker.Action {
+		if req, ok := r.Message().(*kmsg.ShareGroupHeartbeatRequest); !ok || req.MemberEpoch != leaveEpoch {
+			return broker.Action{}
+		}
+		return broker.Action{Wait: never}
+	})
+	began := time.Now()
+	err := m.Close()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || silent.Load() != 1 {
+		t.Errorf("Close: %v; %d leaves held up", err, silent.Load())
+	}
+	if done, av, ac, _ := c.totals(); done != 0 || av != 3 || ac != 0 {
+		t.Errorf("done %d, available %d, acquired %d", done, av, ac)
+	}
+}
+
+// Close twice, and from many goroutines at once while polls wait and others
+// settle batches: one does the work, all return when it is done, and nothing is
+// acknowledged that nobody decided.
+func TestCloseTwiceAndAtOnce(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	var w watcher
+	c := startCluster(t, 25*time.Second, &w)
+	c.feed(ctx, t, 9)
+	m := c.consumer(t, MaxPollRecords(3))
+	first := poll(ctx, t, m)
+	first.AcceptRest()
+	n := int64(first.Len())
+	if err := first.CommitSync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range m.Batches(ctx) { // closes what it gave
+			}
+		})
+		wg.Go(func() {
+			if err := m.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if left := kept(&w, &w.members); left[len(left)-1].Event != sharetxn.MemberLeft {
+				t.Errorf("Close returned before the member had left: %+v", left)
+			}
+		})
+	}
+	wg.Wait()
+	if err := m.Close(); err != nil {
+		t.Errorf("Close again: %v", err)
+	}
+	if code := rawLeave(ctx, t, c, m.id); code == 0 {
+		t.Error("the member is in the group still")
+	}
+	if done, _, ac, _ := c.totals(); done != n || ac != 0 {
+		t.Errorf("done %d of %d, acquired %d", done, n, ac)
+	}
+	leaves := 0
+	for _, e := range w.events() {
+		if e == sharetxn.MemberLeft {
+			leaves++
+		}
+	}
+	if leaves != 1 {
+		t.Errorf("left %d times", leaves)
+	}
+	// A batch of a closed consumer refuses what it must, and Close of it is harmless.
+	if err := first.CommitSync(ctx); !errors.Is(err, sharetxn.ErrClosed) {
+		t.Errorf("CommitSync: %v", err)
+	}
+	first.Close()
 }
