@@ -33,6 +33,7 @@ func All() []Case {
 		renewal,
 		counts,
 		locks,
+		transactions,
 	)
 }
 

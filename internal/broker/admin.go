@@ -92,6 +92,7 @@ const (
 	codeNotCoordinator       = 16
 	codeInvalidConfig        = 40
 	codeInvalidRequest       = 42
+	codeInvalidProducerEpoch = 47
 	codeInvalidUpdateVersion = 95
 )
 

@@ -18,6 +18,10 @@ type backend struct{ c *Cluster }
 
 var _ txn.Backend = backend{}
 
+func (b backend) Exists(p txn.Partition) bool {
+	return b.c.kf.PartitionInfo(p.Topic, p.Partition) != nil
+}
+
 func (b backend) Coordinator(txnID string) int32 { return b.c.kf.CoordinatorFor(txnID) }
 
 // NewProducerID has kfake make a producer id for a name that was never used:
@@ -99,6 +103,14 @@ func (m *marked) newer(log markedLog, epoch int16) bool {
 	defer m.mu.Unlock()
 	newest, ok := m.epochs[log]
 	return !ok || epoch > newest
+}
+
+// behind tells whether the log has a marker of the producer from after the epoch.
+func (m *marked) behind(log markedLog, epoch int16) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest, ok := m.epochs[log]
+	return ok && epoch < newest
 }
 
 func (m *marked) note(log markedLog, epoch int16) {

@@ -88,7 +88,8 @@ func (c *Cluster) producedTo(name string, id [16]byte) string {
 }
 
 // register makes the batches part of the producer's transaction. done is never
-// nil.
+// nil. A leader refuses what its own log knows to be old before it asks the
+// coordinator.
 func (c *Cluster) register(ctx context.Context, txnID string, writes []batchTo) (done func(), code int16) {
 	nothing := func() {}
 	if len(writes) == 0 {
@@ -96,6 +97,9 @@ func (c *Cluster) register(ctx context.Context, txnID string, writes []batchTo) 
 	}
 	parts := make([]txn.Partition, len(writes))
 	for i, w := range writes {
+		if c.marked.behind(markedLog{c.TopicID(w.to.Topic), w.to.Partition, w.writer.ProducerID}, w.writer.ProducerEpoch) {
+			return nothing, codeInvalidProducerEpoch
+		}
 		parts[i] = w.to
 	}
 	writer := writes[len(writes)-1].writer

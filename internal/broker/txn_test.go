@@ -359,3 +359,25 @@ func TestRefusedWithoutAcks(t *testing.T) {
 		wantCode(t, "produce of an unknown id", w.receive(req).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode, 49)
 	}
 }
+
+// A leader knows from its log's markers who is old, whatever the coordinator
+// knows.
+func TestLeaderRefusesWhatItsLogIsPast(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := start(t, Config{Topics: map[string]int32{"out": 1}})
+	p := producer(t, c)
+	write(ctx, t, p, "committed")
+	k := key(ctx, t, p)
+	if err := p.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct {
+		epoch int16
+		want  int16
+	}{{k.ProducerEpoch, codeInvalidProducerEpoch}, {k.ProducerEpoch + 1, 49}} {
+		batch := batchTo{to: txn.Partition{Topic: "out"}, writer: txn.Key{ProducerID: k.ProducerID, ProducerEpoch: w.epoch}}
+		done, code := c.register(ctx, "nobody", []batchTo{batch})
+		done()
+		wantCode(t, "produce for an unknown id", code, w.want)
+	}
+}

@@ -48,6 +48,8 @@ type Backend interface {
 	// Cut is nil where the id's coordinator and the partition's leader reach each
 	// other; else it is closed when that may have changed.
 	Cut(txnID string, p Partition) <-chan struct{}
+	// Exists tells whether there is such a partition.
+	Exists(p Partition) bool
 	// Coordinator is the node that coordinates the id.
 	Coordinator(txnID string) (node int32)
 }
@@ -232,7 +234,7 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 			done, held = t.done, t.held
 		case bump:
 			t.bump(fresh)
-			t.status = CompleteAbort
+			t.status, t.began = CompleteAbort, time.Now()
 		case already:
 		}
 		if resp.ErrorCode == codeNone {
@@ -430,25 +432,41 @@ func (c *Coordinator) AddShareState(_ context.Context, name string, id int64, ep
 	return code
 }
 
-// AddPartitionsToTxn answers key 24, versions 0 to 3.
+// AddPartitionsToTxn answers key 24, versions 0 to 3: all partitions are added
+// or, where one does not exist, none.
 func (c *Coordinator) AddPartitionsToTxn(ctx context.Context, node int32, req *kmsg.AddPartitionsToTxnRequest) *kmsg.AddPartitionsToTxnResponse {
 	resp := req.ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
+	var add []Partition
+	missing := make(map[Partition]bool)
+	for _, rt := range req.Topics {
+		for _, n := range rt.Partitions {
+			p := Partition{rt.Topic, n}
+			if add = append(add, p); !c.cfg.Backend.Exists(p) {
+				missing[p] = true
+			}
+		}
+	}
 	code := codeNotCoordinator
-	if c.cfg.Backend.Coordinator(req.TransactionalID) == node {
+	switch {
+	case c.cfg.Backend.Coordinator(req.TransactionalID) != node:
+	case len(missing) > 0:
+		code = codeOperationNotAttempted
+	default:
 		code = c.add(ctx, req.TransactionalID, req.ProducerID, req.ProducerEpoch, func(t *transaction) {
-			for _, rt := range req.Topics {
-				for _, p := range rt.Partitions {
-					t.parts[Partition{rt.Topic, p}] = struct{}{}
-				}
+			for _, p := range add {
+				t.parts[p] = struct{}{}
 			}
 		})
 	}
 	for _, rt := range req.Topics {
 		st := kmsg.NewAddPartitionsToTxnResponseTopic()
 		st.Topic = rt.Topic
-		for _, p := range rt.Partitions {
+		for _, n := range rt.Partitions {
 			sp := kmsg.NewAddPartitionsToTxnResponseTopicPartition()
-			sp.Partition, sp.ErrorCode = p, code
+			sp.Partition, sp.ErrorCode = n, code
+			if code == codeOperationNotAttempted && missing[Partition{rt.Topic, n}] {
+				sp.ErrorCode = codeUnknownTopicOrPartition
+			}
 			st.Partitions = append(st.Partitions, sp)
 		}
 		resp.Topics = append(resp.Topics, st)
@@ -468,11 +486,15 @@ func (c *Coordinator) AddOffsetsToTxn(ctx context.Context, node int32, req *kmsg
 }
 
 // TxnOffsetCommit answers key 28: the group's coordinator checks the member and
-// keeps the offsets until the transaction ends.
+// keeps the offsets until the transaction ends. Like partition leaders it turns
+// the coordinator's PRODUCER_FENCED into INVALID_PRODUCER_EPOCH.
 func (c *Coordinator) TxnOffsetCommit(ctx context.Context, node int32, req *kmsg.TxnOffsetCommitRequest) (*kmsg.TxnOffsetCommitResponse, error) {
 	code := codeNotCoordinator
 	if c.cfg.Backend.Coordinator(req.Group) == node {
 		code = c.add(ctx, req.TransactionalID, req.ProducerID, req.ProducerEpoch, func(t *transaction) { t.offsets = true })
+	}
+	if code == codeProducerFenced {
+		code = codeInvalidProducerEpoch
 	}
 	if code == codeNone {
 		return c.cfg.Backend.StageOffsets(ctx, node, Key{req.ProducerID, req.ProducerEpoch}, req)
@@ -533,7 +555,7 @@ func (c *Coordinator) DescribeTransactions(node int32, req *kmsg.DescribeTransac
 			v := views[i]
 			out.State, out.TimeoutMillis = v.Status.String(), int32(v.Timeout.Milliseconds())
 			out.ProducerID, out.ProducerEpoch, out.StartTimestamp = v.ProducerID, v.ProducerEpoch, -1
-			if v.Status == Ongoing {
+			if v.Status != Empty { // of the last one too
 				out.StartTimestamp = v.Began.UnixMilli()
 			}
 			topics := make(map[string][]int32)
@@ -555,6 +577,11 @@ func (c *Coordinator) DescribeTransactions(node int32, req *kmsg.DescribeTransac
 // ListTransactions answers key 66 with the transactions of the node.
 func (c *Coordinator) ListTransactions(node int32, req *kmsg.ListTransactionsRequest) *kmsg.ListTransactionsResponse {
 	resp := req.ResponseKind().(*kmsg.ListTransactionsResponse)
+	for _, state := range req.StateFilters {
+		if !known(state) {
+			resp.UnknownStateFilters = append(resp.UnknownStateFilters, state)
+		}
+	}
 	for _, v := range c.Transactions() {
 		switch {
 		case c.cfg.Backend.Coordinator(v.ID) != node,

@@ -121,6 +121,11 @@ func (w *world) Coordinator(name string) int32 {
 	return 0
 }
 
+// gone is a topic that does not exist.
+const gone = "gone"
+
+func (w *world) Exists(p Partition) bool { return p.Topic != gone }
+
 func (w *world) init(ctx context.Context, name string, id int64, epoch int16, timeout time.Duration) Key {
 	w.t.Helper()
 	k, code := w.tryInit(ctx, name, id, epoch, timeout)
@@ -450,6 +455,10 @@ func TestAddPartitionsToTxn(t *testing.T) {
 		w.want(w.c.AddPartitionsToTxn(ctx, 0, add).Topics[0].Partitions[0].ErrorCode, codeNone, "add")
 		add.ProducerEpoch++
 		w.want(w.c.AddPartitionsToTxn(ctx, 0, add).Topics[0].Partitions[0].ErrorCode, codeProducerFenced, "add at another epoch")
+		add.Topics = append(add.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: gone, Partitions: []int32{0}})
+		half := w.c.AddPartitionsToTxn(ctx, 0, add)
+		w.want(half.Topics[0].Partitions[0].ErrorCode, codeOperationNotAttempted, "add beside one that does not exist")
+		w.want(half.Topics[1].Partitions[0].ErrorCode, codeUnknownTopicOrPartition, "add one that does not exist")
 		d := kmsg.NewPtrDescribeTransactionsRequest()
 		d.TransactionalIDs = []string{"x", "y", elsewhere}
 		got := w.c.DescribeTransactions(0, d).TransactionStates
@@ -462,12 +471,15 @@ func TestAddPartitionsToTxn(t *testing.T) {
 		if n := len(w.c.ListTransactions(0, l).TransactionStates); n != 1 {
 			t.Errorf("%d listed", n)
 		}
-		l.StateFilters = []string{"Empty"}
-		if n := len(w.c.ListTransactions(0, l).TransactionStates); n != 0 {
-			t.Errorf("%d listed that are empty", n)
+		l.StateFilters = []string{"Empty", "Nonsense"}
+		if got := w.c.ListTransactions(0, l); len(got.TransactionStates) != 0 || !slices.Equal(got.UnknownStateFilters, []string{"Nonsense"}) {
+			t.Errorf("%d listed that are empty, unknown states %v", len(got.TransactionStates), got.UnknownStateFilters)
 		}
 		_, code := w.end(ctx, k, false)
 		w.want(code, codeNone, "abort")
+		if got := w.c.DescribeTransactions(0, d).TransactionStates[0]; got.State != "CompleteAbort" || got.StartTimestamp < 0 {
+			t.Errorf("described at its end %+v", got)
+		}
 		w.wantTold("marker out-1 101@1 false", "share 101@1 false")
 	})
 }

@@ -21,11 +21,22 @@ func (s Status) String() string {
 	return [...]string{"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}[s]
 }
 
+// known tells whether a state is one of Kafka's, which has some that a
+// transaction is never seen in here.
+func known(state string) bool {
+	switch state {
+	case "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence":
+		return true
+	}
+	return false
+}
+
 func (s Status) preparing() bool { return s == PrepareCommit || s == PrepareAbort }
 
 // Kafka's error codes that the coordinator answers.
 const (
 	codeNone                      int16 = 0
+	codeUnknownTopicOrPartition   int16 = 3
 	codeCoordinatorNotAvailable   int16 = 15
 	codeNotCoordinator            int16 = 16
 	codeNotEnoughReplicas         int16 = 19
@@ -35,6 +46,7 @@ const (
 	codeInvalidProducerIDMapping  int16 = 49
 	codeInvalidTransactionTimeout int16 = 50
 	codeConcurrentTransactions    int16 = 51
+	codeOperationNotAttempted     int16 = 55
 	codeProducerFenced            int16 = 90
 	codeTransactionalIDNotFound   int16 = 105
 )
