@@ -28,6 +28,7 @@ type Case struct {
 // All is the list.
 func All() []Case {
 	return slices.Concat(
+		longest,
 		membership, sessions,
 		acknowledge,
 		renewal,

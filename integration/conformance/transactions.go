@@ -149,7 +149,7 @@ func (p *txn) identity() string { return fmt.Sprintf("%d at %d", p.ID, p.Epoch) 
 
 // longest is the one case that takes long on Kafka: it is begun first.
 var longest = []Case{
-	{Name: "transactions/the last epoch", Limit: 3 * time.Minute, Run: func(ctx context.Context, x *X) {
+	{Name: "transactions/the last epoch", Limit: 5 * time.Minute, Run: func(ctx context.Context, x *X) {
 		p := x.Txn(ctx, 1)
 		id := p.ID
 		for p.Epoch < lastEpoch {
