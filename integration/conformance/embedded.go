@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // embedded is the embedded broker as a stock Kafka 4.4.
@@ -26,7 +28,28 @@ func Embedded(t *testing.T, brokers int) Target {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return &embedded{c, brokers}
+	e := &embedded{c, brokers}
+	e.set(t, "log.cleaner.backoff.ms", "100")
+	return e
+}
+
+// set sets a config of all brokers.
+func (e *embedded) set(t *testing.T, key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(e.Seeds()...), kgo.DisableClientMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	set, err := kadm.NewClient(cl).AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Name: key, Value: &value}})
+	if err == nil && set[0].Err != nil {
+		err = set[0].Err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (e *embedded) Name() string     { return "embedded broker" }

@@ -77,6 +77,10 @@ func readFetch(req *kmsg.ShareFetchRequest) (listed []topicPart, asks []ackAsk) 
 // session opens or enters the request's session and applies what it adds and
 // forgets.
 func (e *Engine) session(key sessionKey, c Conn, req *kmsg.ShareFetchRequest, listed []topicPart) (*session, int16) {
+	known := make(map[topicPart]bool)
+	for _, tp := range listed {
+		_, known[tp] = e.cfg.Log.Topic(tp.topic)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var s *session
@@ -90,7 +94,7 @@ func (e *Engine) session(key sessionKey, c Conn, req *kmsg.ShareFetchRequest, li
 		return nil, code
 	}
 	for _, tp := range listed {
-		s.add(tp)
+		s.add(tp, known[tp])
 	}
 	for _, t := range req.ForgottenTopicsData {
 		for _, p := range t.Partitions {
@@ -143,7 +147,7 @@ func (e *Engine) turn(s *session) []topicPart {
 func (e *Engine) enough(ctx context.Context, c Conn, key sessionKey, s *session, minBytes int32) bool {
 	found := int32(0)
 	for _, tp := range e.turn(s) {
-		p := e.place(c.Node, tp)
+		p := e.placeIn(s, c.Node, tp)
 		k := partKey{key.group, tp.topic, tp.part}
 		if p.code != codeNone || e.load(ctx, k, p.name) != codeNone {
 			return true
@@ -196,7 +200,7 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 	var out []served
 	records, bytes := int64(req.MaxRecords), int64(req.MaxBytes)
 	for _, tp := range e.turn(s) {
-		p := e.place(c.Node, tp)
+		p := e.placeIn(s, c.Node, tp)
 		if p.code != codeNone {
 			out = append(out, served{placed: p})
 			continue

@@ -13,7 +13,8 @@ type session struct {
 	conn  uint64
 	epoch int32 // that the next request must carry
 	parts []topicPart
-	turn  int // rotates who is served first
+	known map[topicPart]bool // that had a topic when they were listed
+	turn  int                // rotates who is served first
 }
 
 type topicPart struct {
@@ -21,13 +22,15 @@ type topicPart struct {
 	part  int32
 }
 
-func (s *session) add(tp topicPart) {
+func (s *session) add(tp topicPart, known bool) {
 	if !slices.Contains(s.parts, tp) {
 		s.parts = append(s.parts, tp)
 	}
+	s.known[tp] = s.known[tp] || known
 }
 
 func (s *session) forget(tp topicPart) {
+	delete(s.known, tp)
 	s.parts = slices.DeleteFunc(s.parts, func(x topicPart) bool { return x == tp })
 }
 
@@ -71,7 +74,7 @@ func (e *Engine) open(k sessionKey, conn uint64) (*session, int16) {
 			return nil, codeShareSessionLimitReached
 		}
 	}
-	s := &session{conn: conn, epoch: 1}
+	s := &session{conn: conn, epoch: 1, known: make(map[topicPart]bool)}
 	e.sessions[k] = s
 	return s, codeNone
 }
@@ -166,6 +169,20 @@ func (e *Engine) place(node int32, tp topicPart) placed {
 	leader, epoch := e.cfg.Log.Leader(t.Name, tp.part)
 	if leader != node {
 		p.code, p.leader, p.epoch = codeNotLeaderOrFollower, leader, epoch
+	}
+	return p
+}
+
+// placeIn is place for a fetch of a session. One that knew the topic is told of
+// its end in other words than one that never did (measured).
+func (e *Engine) placeIn(s *session, node int32, tp topicPart) placed {
+	p := e.place(node, tp)
+	if p.code == codeUnknownTopicID {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if s.known[tp] {
+			p.code = codeUnknownTopicOrPartition
+		}
 	}
 	return p
 }
