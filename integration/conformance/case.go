@@ -51,7 +51,7 @@ func Run(t *testing.T, open func(t *testing.T, brokers int) Target) {
 		}
 		t.Run(fmt.Sprintf("brokers=%d", brokers), func(t *testing.T) {
 			target := open(t, brokers)
-			warm(t, target)
+			Warm(t, target)
 			t.Run("beside", func(t *testing.T) { // ends when all of them have
 				for _, c := range of {
 					if !c.Alone {

@@ -11,13 +11,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// warm uses a fresh cluster until its internal topics are there: a broker
+// Warm uses a fresh cluster until its internal topics are there: a broker
 // creates them at their first use and refuses what needs them meanwhile.
-func warm(t *testing.T, target Target) {
+func Warm(t *testing.T, target Target) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	x := newX(t, target, "warm/up", &tally{})
+	x := NewX(t, target, "warm/up")
 	topic, group := x.Topic(ctx, 1), x.Group(ctx)
 	x.Feed(ctx, topic, 0, 1)
 	for _, step := range []struct {

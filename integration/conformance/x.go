@@ -31,6 +31,12 @@ type X struct {
 // serial makes names that no earlier run on the same cluster had.
 var serial atomic.Int64
 
+// NewX is an X for another suite than the list; what differs is not listed.
+func NewX(t testing.TB, target Target, name string) *X {
+	t.Helper()
+	return newX(t, target, name, &tally{})
+}
+
 func newX(t testing.TB, target Target, name string, differing *tally) *X {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(target.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),

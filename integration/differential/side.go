@@ -1,0 +1,262 @@
+package differential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sharetxn/sharetxn/integration/byhand"
+	"github.com/sharetxn/sharetxn/integration/conformance"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// side is one of the two clusters, with a topic and a group that only one list
+// works on.
+type side struct {
+	x       *conformance.X
+	topic   conformance.Topic
+	group   string
+	leader  int32
+	members []*byhand.Member
+	inside  []map[byhand.Partition]bool // what each member's session holds
+	txns    *kgo.Client                 // made when it is first used
+	ends    [partitions]int64
+	values  int
+}
+
+// lock is so long that none ends while a list runs.
+const lock = "60000"
+
+func newSide(ctx context.Context, x *conformance.X, isolation string) *side {
+	s := &side{x: x, topic: x.Topic(ctx, partitions), group: x.Group(ctx, "share.record.lock.duration.ms="+lock, "share.isolation.level="+isolation)}
+	s.leader = x.Leader(ctx, s.topic, 0)
+	for range members {
+		m := x.Member(s.group, s.topic.Name)
+		// Known to the group, so that offsets can be asked for; a fetch needs no
+		// assignment.
+		resp, err := m.Join(ctx)
+		x.Must(err)
+		x.Same("code of joining", resp.ErrorCode, int16(0))
+		s.members = append(s.members, m)
+		s.inside = append(s.inside, make(map[byhand.Partition]bool))
+	}
+	return s
+}
+
+// end removes what would only cost the clusters memory.
+func (s *side) end(ctx context.Context) {
+	if s.txns != nil {
+		s.txns.Close()
+	}
+	_, _ = s.x.Adm.DeleteTopics(ctx, s.topic.Name) // the next list has its own
+}
+
+// answer is what an operation had for an answer: text to be compared, and what
+// was acquired.
+type answer struct {
+	text     string
+	acquired []byhand.Acquired
+	gave     bool // acknowledgements were taken
+	empty    bool // a fetch that brought nothing and refused nothing
+}
+
+// do runs one operation; acks are its ranges as offsets.
+func (s *side) do(ctx context.Context, o Op, acks []byhand.Ack) (answer, error) {
+	p := s.topic.Part(int32(o.Partition))
+	switch o.Verb {
+	case Produce:
+		return answer{text: "done"}, s.produce(ctx, s.x.Client, o)
+	case Commit, Abort:
+		return answer{text: "done"}, s.transact(ctx, o)
+	case Fetch, FetchAck:
+		return s.fetch(ctx, o, p, acks)
+	case Ack, Renew:
+		got, err := s.members[o.Member].Session(s.leader).Acknowledge(ctx, map[byhand.Partition][]byhand.Ack{p: acks}, o.Verb == Renew)
+		return s.acknowledged(got, p), err
+	case Close:
+		var with map[byhand.Partition][]byhand.Ack
+		if len(acks) > 0 {
+			with = map[byhand.Partition][]byhand.Ack{p: acks}
+		}
+		got, err := s.members[o.Member].Session(s.leader).CloseSession(ctx, with)
+		clear(s.inside[o.Member])
+		return s.acknowledged(got, p), err
+	case Astray:
+		return s.astray(ctx, o, p)
+	case Describe:
+		return s.describe(ctx, o)
+	case Trim:
+		return s.trim(ctx, o)
+	}
+	return answer{}, fmt.Errorf("verb %q", o.Verb)
+}
+
+func (s *side) records(o Op) (rs []*kgo.Record) {
+	for range o.N {
+		s.values++
+		rs = append(rs, &kgo.Record{Topic: s.topic.Name, Partition: int32(o.Partition), Value: fmt.Append(nil, s.values)})
+	}
+	return rs
+}
+
+func (s *side) produce(ctx context.Context, cl *kgo.Client, o Op) error {
+	s.ends[o.Partition] += int64(o.N)
+	return cl.ProduceSync(ctx, s.records(o)...).FirstErr()
+}
+
+// transact ends when the marker is written: what comes after it has its offset
+// behind it.
+func (s *side) transact(ctx context.Context, o Op) error {
+	if s.txns == nil {
+		cl, err := kgo.NewClient(kgo.SeedBrokers(s.x.Target.Seeds()...), kgo.TransactionalID(s.x.Fresh("id")),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ConcurrentTransactionsBackoff(5*time.Millisecond))
+		if err != nil {
+			return err
+		}
+		s.txns = cl
+	}
+	if err := s.txns.BeginTransaction(); err != nil {
+		return err
+	}
+	if err := s.produce(ctx, s.txns, o); err != nil {
+		return err
+	}
+	if err := s.txns.EndTransaction(ctx, kgo.TransactionEndTry(o.Verb == Commit)); err != nil {
+		return err
+	}
+	s.ends[o.Partition]++
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		stable, err := s.x.Adm.ListCommittedOffsets(ctx, s.topic.Name)
+		if err != nil {
+			return err
+		}
+		if at, ok := stable.Lookup(s.topic.Name, int32(o.Partition)); ok && at.Offset == s.ends[o.Partition] {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the marker never came: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// fetch leaves the partition alone in the session.
+func (s *side) fetch(ctx context.Context, o Op, p byhand.Partition, acks []byhand.Ack) (answer, error) {
+	f := byhand.NewFetch()
+	f.MaxWait, f.MaxRecords, f.BatchSize, f.RecordLimit = 50, int32(o.N), 500, o.Limit
+	inside := s.inside[o.Member]
+	if !inside[p] {
+		f.Partitions = []byhand.Partition{p}
+	}
+	for other := range inside {
+		if other != p {
+			f.Forget = append(f.Forget, other)
+		}
+	}
+	if len(acks) > 0 {
+		f.Acks = map[byhand.Partition][]byhand.Ack{p: acks}
+	}
+	got, err := s.members[o.Member].Session(s.leader).Fetch(ctx, f)
+	if err != nil {
+		return answer{}, err
+	}
+	if got.Code == 0 {
+		clear(inside)
+		inside[p] = true
+	}
+	part := got.Parts[p]
+	out := answer{acquired: part.Acquired, gave: got.Code == 0 && part.AckCode == 0}
+	out.empty = got.Code == 0 && part.Code == 0 && len(part.Acquired) == 0
+	out.text = fmt.Sprintf("code=%d part=%d ack=%d acquired=%s records=%s", got.Code, part.Code, part.AckCode, runs(part.Acquired), values(part))
+	return out, nil
+}
+
+// runs joins neighbours of one count: where a broker cuts ranges is its own
+// affair.
+func runs(in []byhand.Acquired) string {
+	in = slices.Clone(in)
+	slices.SortFunc(in, func(a, b byhand.Acquired) int { return int(a.First - b.First) })
+	var out []byhand.Acquired
+	for _, a := range in {
+		if n := len(out); n > 0 && out[n-1].Last+1 == a.First && out[n-1].Count == a.Count {
+			out[n-1].Last = a.Last
+			continue
+		}
+		out = append(out, a)
+	}
+	var b strings.Builder
+	for _, a := range out {
+		fmt.Fprintf(&b, "[%d-%d]x%d", a.First, a.Last, a.Count)
+	}
+	return b.String()
+}
+
+// values are those of the acquired records; what else was sent is a broker's own
+// affair.
+func values(part byhand.FetchedPart) string {
+	var b strings.Builder
+	for _, r := range part.Records {
+		if slices.ContainsFunc(part.Acquired, func(a byhand.Acquired) bool { return a.First <= r.Offset && r.Offset <= a.Last }) && !r.Attrs.IsControl() {
+			fmt.Fprintf(&b, "%d=%s ", r.Offset, r.Value)
+		}
+	}
+	if part.Undecodable != nil {
+		fmt.Fprintf(&b, "undecodable: %v", part.Undecodable)
+	}
+	return b.String()
+}
+
+func (s *side) acknowledged(got byhand.Acknowledged, p byhand.Partition) answer {
+	code, there := got.Parts[p]
+	return answer{text: fmt.Sprintf("code=%d part=%d there=%v", got.Code, code, there), gave: got.Code == 0 && code == 0}
+}
+
+// astray fetches at an epoch that is not the session's, and comes back.
+func (s *side) astray(ctx context.Context, o Op, p byhand.Partition) (answer, error) {
+	session := s.members[o.Member].Session(s.leader)
+	epoch := session.Epoch
+	if epoch+int32(o.N) <= 0 {
+		return answer{text: "not done"}, nil // it would open or close a session
+	}
+	session.Epoch += int32(o.N)
+	f := byhand.NewFetch(p)
+	f.MaxRecords, f.MaxWait = 0, 0
+	got, err := session.Fetch(ctx, f)
+	session.Epoch = epoch
+	return answer{text: fmt.Sprintf("code=%d", got.Code)}, err
+}
+
+func (s *side) describe(ctx context.Context, o Op) (answer, error) {
+	d, err := s.x.Adm.DescribeShareGroupOffsets(ctx, s.group)
+	if err != nil {
+		return answer{}, err
+	}
+	g := d[s.group]
+	if g.Err != nil {
+		return answer{text: g.Err.Error()}, nil
+	}
+	at, ok := g.Offsets.Lookup(s.topic.Name, int32(o.Partition))
+	return answer{text: fmt.Sprintf("there=%v start=%d lag=%d err=%v", ok, at.StartOffset, at.Lag, at.Err)}, nil
+}
+
+// trim never goes beyond the end: that would be an error, of kadm's.
+func (s *side) trim(ctx context.Context, o Op) (answer, error) {
+	var to kadm.Offsets
+	to.Add(kadm.Offset{Topic: s.topic.Name, Partition: int32(o.Partition), At: min(int64(o.N), s.ends[o.Partition])})
+	got, err := s.x.Adm.DeleteRecords(ctx, to)
+	if err != nil {
+		return answer{}, err
+	}
+	r, ok := got.Lookup(s.topic.Name, int32(o.Partition))
+	if !ok {
+		return answer{}, errors.New("no answer about the partition")
+	}
+	return answer{text: fmt.Sprintf("low=%d err=%v", r.LowWatermark, r.Err)}, nil
+}
