@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -55,13 +56,28 @@ func (s *side) end(ctx context.Context) {
 	_, _ = s.x.Adm.DeleteTopics(ctx, s.topic.Name) // the next list has its own
 }
 
-// answer is what an operation had for an answer: text to be compared, and what
-// was acquired.
+// answer is what an operation had for an answer, as text to be compared, and
+// what it gave and took.
 type answer struct {
-	text     string
+	text string // codes
+	got  string // what a fetch brought
+
 	acquired []byhand.Acquired
-	gave     bool // acknowledgements were taken
-	empty    bool // a fetch that brought nothing and refused nothing
+	records  map[int64]string // values of what was acquired
+	taken    bool             // the acknowledgements
+	fine     bool             // a fetch that refused nothing
+}
+
+func (a answer) same(b answer) bool { return a.text == b.text && a.got == b.got }
+
+func (a answer) String() string { return a.text + " " + a.got }
+
+// bring fills in what a fetch brought.
+func (a *answer) bring(acquired []byhand.Acquired, records map[int64]string) {
+	a.acquired, a.records, a.got = acquired, records, runs(acquired)
+	for _, at := range slices.Sorted(maps.Keys(records)) {
+		a.got += fmt.Sprintf(" %d=%s", at, records[at])
+	}
 }
 
 // do runs one operation; acks are its ranges as offsets.
@@ -172,9 +188,14 @@ func (s *side) fetch(ctx context.Context, o Op, p byhand.Partition, acks []byhan
 		inside[p] = true
 	}
 	part := got.Parts[p]
-	out := answer{acquired: part.Acquired, gave: got.Code == 0 && part.AckCode == 0}
-	out.empty = got.Code == 0 && part.Code == 0 && len(part.Acquired) == 0
-	out.text = fmt.Sprintf("code=%d part=%d ack=%d acquired=%s records=%s", got.Code, part.Code, part.AckCode, runs(part.Acquired), values(part))
+	if part.Undecodable != nil {
+		return answer{}, part.Undecodable
+	}
+	out := answer{
+		text:  fmt.Sprintf("code=%d part=%d ack=%d", got.Code, part.Code, part.AckCode),
+		taken: got.Code == 0 && part.AckCode == 0, fine: got.Code == 0 && part.Code == 0,
+	}
+	out.bring(part.Acquired, values(part))
 	return out, nil
 }
 
@@ -200,22 +221,19 @@ func runs(in []byhand.Acquired) string {
 
 // values are those of the acquired records; what else was sent is a broker's own
 // affair.
-func values(part byhand.FetchedPart) string {
-	var b strings.Builder
+func values(part byhand.FetchedPart) map[int64]string {
+	out := make(map[int64]string)
 	for _, r := range part.Records {
 		if slices.ContainsFunc(part.Acquired, func(a byhand.Acquired) bool { return a.First <= r.Offset && r.Offset <= a.Last }) && !r.Attrs.IsControl() {
-			fmt.Fprintf(&b, "%d=%s ", r.Offset, r.Value)
+			out[r.Offset] = string(r.Value)
 		}
 	}
-	if part.Undecodable != nil {
-		fmt.Fprintf(&b, "undecodable: %v", part.Undecodable)
-	}
-	return b.String()
+	return out
 }
 
 func (s *side) acknowledged(got byhand.Acknowledged, p byhand.Partition) answer {
 	code, there := got.Parts[p]
-	return answer{text: fmt.Sprintf("code=%d part=%d there=%v", got.Code, code, there), gave: got.Code == 0 && code == 0}
+	return answer{text: fmt.Sprintf("code=%d part=%d there=%v", got.Code, code, there), taken: got.Code == 0 && code == 0}
 }
 
 // astray fetches at an epoch that is not the session's, and comes back.
