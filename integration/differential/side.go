@@ -257,11 +257,8 @@ func (s *side) describe(ctx context.Context, o Op) (answer, error) {
 		return answer{}, err
 	}
 	g := d[s.group]
-	if g.Err != nil {
-		return answer{text: g.Err.Error()}, nil
-	}
 	at, ok := g.Offsets.Lookup(s.topic.Name, int32(o.Partition))
-	return answer{text: fmt.Sprintf("there=%v start=%d lag=%d err=%v", ok, at.StartOffset, at.Lag, at.Err)}, nil
+	return answer{text: fmt.Sprintf("group=%v there=%v start=%d lag=%d err=%v", g.Err, ok, at.StartOffset, at.Lag, at.Err)}, nil
 }
 
 // trim never goes beyond the end: that would be an error, of kadm's.
