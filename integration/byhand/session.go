@@ -207,3 +207,6 @@ func decode(partition int32, raw []byte) ([]*kgo.Record, error) {
 	fp, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Partition: partition, KeepControlRecords: true}, &p, kgo.DefaultDecompressor(), nil)
 	return fp.Records, fp.Err
 }
+
+// Member is whose session it is.
+func (s *Session) Member() *Member { return s.m }

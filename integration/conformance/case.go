@@ -35,6 +35,7 @@ func All() []Case {
 		counts,
 		locks,
 		transactions,
+		found,
 	)
 }
 

@@ -51,10 +51,12 @@ type acquireAsk struct {
 	chunk      Chunk
 }
 
-// acquired is what the member gets.
+// acquired is what the member gets. filtered tells that something was taken that
+// it never sees.
 type acquired struct {
-	ranges  []acquiredRange
-	records []byte
+	ranges   []acquiredRange
+	records  []byte
+	filtered bool
 }
 
 type acquiredRange struct {
@@ -100,9 +102,12 @@ func (p *partition) acquire(a acquireAsk) acquired {
 			break
 		}
 		p.extend(last)
-		if aborted[b.from] {
-			p.archive(cursor, last)
-			cursor = last + 1
+		if aborted[b.from] { // counts as if it were handed out (measured)
+			if a.exact {
+				last = min(last, cursor+room-taken-1)
+			}
+			taken += p.archive(cursor, last)
+			cursor, out.filtered = last+1, true
 			continue
 		}
 		most := noLimit

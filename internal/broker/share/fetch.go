@@ -209,7 +209,7 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 			continue
 		}
 		got, code := e.acquireFrom(ctx, key, s, p, records, bytes, req)
-		if p.code = code; code == codeNone && len(got.ranges) == 0 {
+		if p.code = code; code == codeNone && len(got.ranges) == 0 && !got.filtered {
 			continue
 		}
 		for _, r := range got.ranges {
@@ -262,8 +262,7 @@ func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, s *session, p 
 }
 
 // acquire takes from a piece of log what is free now. again says that nothing
-// was and that another piece may have some: others were faster, or what was
-// read is never delivered.
+// was and that another piece may have some: others were faster.
 func (e *Engine) acquire(key sessionKey, s *session, k partKey, a acquireAsk) (got acquired, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -278,7 +277,7 @@ func (e *Engine) acquire(key sessionKey, s *session, k partKey, a acquireAsk) (g
 		a.batchSize = 0
 	}
 	got = sp.acquire(a)
-	if len(got.ranges) > 0 {
+	if len(got.ranges) > 0 || got.filtered {
 		e.arm(a.deadline)
 		return got, false
 	}

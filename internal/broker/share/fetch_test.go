@@ -641,15 +641,20 @@ func TestReadCommittedGroup(t *testing.T) {
 		})
 		wantGot(t, "after the abort", u.fetch(waiting(time.Minute)), [3]int64{5, 7, 1})
 		r.wantState("aborted", 3, Archived, 0)
-		// Nothing but aborted records: the fetch looks behind them by itself.
+		// Aborted records in front of others: one fetch looks behind them.
 		r.log.addTxn("in", 0, 1, 3)
 		r.log.endTxn("in", 0, 1, false)
 		r.add(1)
 		wantGot(t, "behind aborted ones", u.fetch(), [3]int64{11, 12, 1})
-		// The same where one read holds aborted records only.
+		// Where that is all it read or may take, it brings nothing; the next goes on.
 		r.log.addTxn("in", 0, 1, 3)
 		r.log.endTxn("in", 0, 1, false)
-		wantGot(t, "behind a read of aborted ones", u.fetch(func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 1 }), [3]int64{16, 16, 1})
+		wantGot(t, "aborted ones only", u.fetch(func(req *kmsg.ShareFetchRequest) { req.MaxBytes = 1 }))
+		wantGot(t, "behind a read of aborted ones", u.fetch(), [3]int64{16, 16, 1})
+		r.log.addTxn("in", 0, 1, 3)
+		r.log.endTxn("in", 0, 1, false)
+		wantGot(t, "as many aborted ones as asked for", u.fetch(func(req *kmsg.ShareFetchRequest) { req.MaxRecords = 3 }))
+		wantGot(t, "behind as many", u.fetch(), [3]int64{20, 20, 1})
 	})
 }
 
@@ -718,5 +723,40 @@ func TestRecordsAreNeverNull(t *testing.T) {
 		if p.Records == nil {
 			t.Errorf("null beside code %d", p.ErrorCode)
 		}
+	}
+}
+
+// What was forgotten in a session stays locked when the session ends; the end of
+// the group's last connection forgets that it was ever handed out.
+func TestForgottenPartitionsStayLocked(t *testing.T) {
+	ctx := testkit.Deadline(t, 10*time.Second)
+	for name, c := range map[string]struct {
+		end   func(*user)
+		alone bool // no other member has a session
+		state State
+	}{
+		"final epoch":                 {(*user).closeSession, true, Acquired},
+		"connection, another session": {func(u *user) { u.e.ConnClosed(u.conn.Node, u.conn.ID) }, false, Acquired},
+		"the group's last connection": {func(u *user) { u.e.ConnClosed(u.conn.Node, u.conn.ID) }, true, Available},
+	} {
+		r := newRig(ctx, t, nil)
+		r.add(4)
+		u, other := r.user("a"), r.user("b")
+		wantGot(t, name, u.fetch(), [3]int64{0, 3, 1})
+		u.fetch(func(req *kmsg.ShareFetchRequest) {
+			f := kmsg.NewShareFetchRequestForgottenTopicsData()
+			f.TopicID, f.Partitions = r.log.topics["in"].ID, []int32{0}
+			req.Topics, req.ForgottenTopicsData = nil, append(req.ForgottenTopicsData, f)
+		})
+		if !c.alone {
+			other.fetch()
+		}
+		c.end(u)
+		if c.state == Acquired {
+			r.wantState(name, 0, Acquired, 1)
+			wantGot(t, name, other.fetch())
+			continue
+		}
+		wantGot(t, name, other.fetch(), [3]int64{0, 3, 1})
 	}
 }

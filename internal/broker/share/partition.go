@@ -187,13 +187,18 @@ func (p *partition) earliest() (at time.Time) {
 // so does staging where the profile has it so; with their deliveries they are
 // forgotten, and so is the end of the window where nothing was ever written.
 // What was persisted stays.
-func (p *partition) leaderMoved() {
+func (p *partition) leaderMoved() { p.reload(p.sem.volatile) }
+
+// forgetAcquired is leaderMoved for what is acquired only.
+func (p *partition) forgetAcquired() { p.reload(false) }
+
+func (p *partition) reload(staged bool) {
 	for i := range p.entries {
 		e := &p.entries[i]
 		why := Event{Kind: EventForgotten, To: Available}
 		switch {
 		case e.state == Acquired:
-		case e.state == TxPending && p.sem.volatile:
+		case e.state == TxPending && staged:
 			why.Kind, why.Why = EventLost, LostLeader
 		default:
 			continue
@@ -240,13 +245,15 @@ func (p *partition) logStartMoved(start int64) {
 }
 
 // archive ends what is available in [first, last] without a delivery.
-func (p *partition) archive(first, last int64) {
+func (p *partition) archive(first, last int64) (offsets int64) {
 	lo, hi := p.split(first), p.split(last+1)
 	for i := lo; i < hi; i++ {
 		if e := &p.entries[i]; e.state == Available {
 			e.end(Archived)
+			offsets += e.offsets()
 		}
 	}
+	return offsets
 }
 
 // end puts the entry into a terminal state, which is persisted.

@@ -79,8 +79,8 @@ func (e *Engine) open(k sessionKey, conn uint64) (*session, int16) {
 	return s, codeNone
 }
 
-// endSession closes a session and gives back what its member has acquired on
-// that broker.
+// endSession closes a session and gives back what its member has acquired of the
+// session's partitions: what was forgotten stays locked (measured).
 func (e *Engine) endSession(k sessionKey) {
 	leads := e.leads(k.node)
 	e.mu.Lock()
@@ -91,11 +91,15 @@ func (e *Engine) endSession(k sessionKey) {
 // closeSession is endSession's part under e.mu; leads tells which partitions
 // the broker leads.
 func (e *Engine) closeSession(k sessionKey, leads func(topicPart) bool) {
+	s := e.sessions[k]
+	if s == nil {
+		return
+	}
 	delete(e.sessions, k)
 	changed := false
-	for pk := range e.parts {
-		if pk.group == k.group && leads(topicPart{pk.topic, pk.part}) {
-			changed = e.partition(pk).release(k.member) || changed
+	for _, tp := range s.parts {
+		if p := e.partition(partKey{k.group, tp.topic, tp.part}); p != nil && leads(tp) {
+			changed = p.release(k.member) || changed
 		}
 	}
 	if changed {
@@ -121,7 +125,7 @@ func (e *Engine) leads(node int32) func(topicPart) bool {
 }
 
 // ConnClosed says that a client connection is gone: the sessions opened on it
-// end, and what their members had acquired there is given back.
+// end, and what their members had acquired of their partitions is given back.
 func (e *Engine) ConnClosed(node int32, id uint64) {
 	var mine []sessionKey
 	e.mu.Lock()
@@ -140,6 +144,25 @@ func (e *Engine) ConnClosed(node int32, id uint64) {
 	for _, k := range mine {
 		if s := e.sessions[k]; s != nil && s.conn == id {
 			e.closeSession(k, leads)
+			e.unload(k, leads)
+		}
+	}
+	e.broadcast()
+}
+
+// unload makes a broker forget what it has in memory only of a group whose last
+// session on it ended with its connection (measured; a final epoch does not do
+// that): what is acquired still, of partitions that are in no session, can be
+// had again, with the delivery count that was written. e.mu is held.
+func (e *Engine) unload(k sessionKey, leads func(topicPart) bool) {
+	for other := range e.sessions {
+		if other.group == k.group && other.node == k.node {
+			return
+		}
+	}
+	for pk := range e.parts {
+		if pk.group == k.group && leads(topicPart{pk.topic, pk.part}) {
+			e.partition(pk).forgetAcquired()
 		}
 	}
 }
