@@ -2,7 +2,6 @@ package differential
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/conformance"
-	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/integration/target"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -34,18 +33,13 @@ func TestMain(m *testing.M) {
 	testkit.Main(m)
 }
 
-// real is Kafka; without one the test is skipped, except in CI.
+// real is Kafka of the kind that the machine offers first.
 func real(t *testing.T) conformance.Target {
 	t.Helper()
-	target, err := conformance.Process(t, 1)
-	if errors.Is(err, kafka.ErrUnavailable) && os.Getenv("CI") != "true" {
-		t.Skip("needs stock Kafka, that is Java and Maven: ", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	conformance.Warm(t, target)
-	return target
+	k, err := conformance.Real(t, target.Kinds()[0], 1)
+	target.Require(t, err)
+	conformance.Warm(t, k)
+	return k
 }
 
 // compare runs a list on both clusters, each time with a topic and a group of

@@ -42,7 +42,7 @@ func run(ctx context.Context, a, b *side, ops []Op) (*Difference, error) {
 		}
 		x, y, err := both(ctx, a, b, o, acks)
 		if err == nil && !x.same(y) {
-			x, y, err = settle(ctx, a, b, o, x, y, loose[o.Partition])
+			x, y, err = settle(ctx, a, b, o, x, y, loose[o.Partition] || givesBack(o))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("operation %d, %v: %w", i+1, o, err)
@@ -62,6 +62,13 @@ func run(ctx context.Context, a, b *side, ops []Op) (*Difference, error) {
 		}
 	}
 	return nil, nil
+}
+
+// givesBack tells whether a fetch carries releases: they are there some time
+// after it, with its answer or later.
+func givesBack(o Op) bool {
+	const release = 2
+	return o.Verb == FetchAck && slices.ContainsFunc(o.Ranges, func(r Range) bool { return slices.Contains(r.Types, release) })
 }
 
 // settle asks again where an answer may come later on one side than on the

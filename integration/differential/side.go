@@ -251,6 +251,8 @@ func (s *side) astray(ctx context.Context, o Op, p byhand.Partition) (answer, er
 	return answer{text: fmt.Sprintf("code=%d", got.Code)}, err
 }
 
+// describe leaves out where exactly a share partition starts: brokers tell it from
+// the last write, which may lie back (measured); the lag does not.
 func (s *side) describe(ctx context.Context, o Op) (answer, error) {
 	d, err := s.x.Adm.DescribeShareGroupOffsets(ctx, s.group)
 	if err != nil {
@@ -258,7 +260,7 @@ func (s *side) describe(ctx context.Context, o Op) (answer, error) {
 	}
 	g := d[s.group]
 	at, ok := g.Offsets.Lookup(s.topic.Name, int32(o.Partition))
-	return answer{text: fmt.Sprintf("group=%v there=%v start=%d lag=%d err=%v", g.Err, ok, at.StartOffset, at.Lag, at.Err)}, nil
+	return answer{text: fmt.Sprintf("group=%v there=%v started=%v lag=%d err=%v", g.Err, ok, at.StartOffset >= 0, at.Lag, at.Err)}, nil
 }
 
 // trim never goes beyond the end: that would be an error, of kadm's.

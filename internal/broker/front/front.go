@@ -84,7 +84,7 @@ func (b *Broker) accept(l net.Listener) {
 		}
 		b.wg.Add(1)
 		b.mu.Unlock()
-		go b.serve(c)
+		go b.serve(l, c)
 	}
 }
 
@@ -181,7 +181,9 @@ func (c *Conn) Forward(raw []byte, want bool) ([]byte, error) {
 // answered: enough to notice a hang-up while a long poll waits.
 const readAhead = 8
 
-func (b *Broker) serve(client net.Conn) {
+// serve ends with the listener's life: a connection that was accepted before a
+// stop is none of the node that starts after it.
+func (b *Broker) serve(l net.Listener, client net.Conn) {
 	defer b.wg.Done()
 	back, err := b.back.dial(client.RemoteAddr())
 	if err != nil {
@@ -193,7 +195,7 @@ func (b *Broker) serve(client net.Conn) {
 	defer cancel()
 	c := &Conn{ID: b.ids.Add(1), Node: b.Node, Host: host, client: client, back: back, cancel: cancel, ended: make(chan struct{})}
 	b.mu.Lock()
-	if b.pub == nil {
+	if b.pub != l {
 		b.mu.Unlock()
 		_, _ = client.Close(), back.Close()
 		return
