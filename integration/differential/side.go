@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn/integration/byhand"
 	"github.com/sharetxn/sharetxn/integration/conformance"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -26,6 +27,7 @@ type side struct {
 	inside  []map[byhand.Partition]bool // what each member's session holds
 	txns    *kgo.Client                 // made when it is first used
 	ends    [partitions]int64
+	trimmed [partitions]bool
 	values  int
 }
 
@@ -92,7 +94,7 @@ func (s *side) do(ctx context.Context, o Op, acks []byhand.Ack) (answer, error) 
 		return s.fetch(ctx, o, p, acks)
 	case Ack, Renew:
 		got, err := s.members[o.Member].Session(s.leader).Acknowledge(ctx, map[byhand.Partition][]byhand.Ack{p: acks}, o.Verb == Renew)
-		return s.acknowledged(got, p), err
+		return s.acknowledged(o, got, p), err
 	case Close:
 		var with map[byhand.Partition][]byhand.Ack
 		if len(acks) > 0 {
@@ -100,7 +102,7 @@ func (s *side) do(ctx context.Context, o Op, acks []byhand.Ack) (answer, error) 
 		}
 		got, err := s.members[o.Member].Session(s.leader).CloseSession(ctx, with)
 		clear(s.inside[o.Member])
-		return s.acknowledged(got, p), err
+		return s.acknowledged(o, got, p), err
 	case Astray:
 		return s.astray(ctx, o, p)
 	case Describe:
@@ -192,7 +194,7 @@ func (s *side) fetch(ctx context.Context, o Op, p byhand.Partition, acks []byhan
 		return answer{}, part.Undecodable
 	}
 	out := answer{
-		text:  fmt.Sprintf("code=%d part=%d ack=%d", got.Code, part.Code, part.AckCode),
+		text:  fmt.Sprintf("code=%d part=%d ack=%v", got.Code, part.Code, s.refusal(o, part.AckCode)),
 		taken: got.Code == 0 && part.AckCode == 0, fine: got.Code == 0 && part.Code == 0,
 	}
 	out.bring(part.Acquired, values(part))
@@ -231,9 +233,18 @@ func values(part byhand.FetchedPart) map[int64]string {
 	return out
 }
 
-func (s *side) acknowledged(got byhand.Acknowledged, p byhand.Partition) answer {
+func (s *side) acknowledged(o Op, got byhand.Acknowledged, p byhand.Partition) answer {
 	code, there := got.Parts[p]
-	return answer{text: fmt.Sprintf("code=%d part=%d there=%v", got.Code, code, there), taken: got.Code == 0 && code == 0}
+	return answer{text: fmt.Sprintf("code=%d part=%v there=%v", got.Code, s.refusal(o, code), there), taken: got.Code == 0 && code == 0}
+}
+
+// refusal is a code of acknowledgements. Behind a trimmed log start it depends on
+// what a broker still remembers which of two reasons it gives.
+func (s *side) refusal(o Op, code int16) any {
+	if s.trimmed[o.Partition] && (code == kerr.InvalidRequest.Code || code == kerr.InvalidRecordState.Code) {
+		return "refused"
+	}
+	return code
 }
 
 // astray fetches at an epoch that is not the session's, and comes back.
@@ -260,11 +271,16 @@ func (s *side) describe(ctx context.Context, o Op) (answer, error) {
 	}
 	g := d[s.group]
 	at, ok := g.Offsets.Lookup(s.topic.Name, int32(o.Partition))
-	return answer{text: fmt.Sprintf("group=%v there=%v started=%v lag=%d err=%v", g.Err, ok, at.StartOffset >= 0, at.Lag, at.Err)}, nil
+	lag := at.Lag
+	if s.trimmed[o.Partition] && lag >= 0 {
+		lag = 0
+	}
+	return answer{text: fmt.Sprintf("group=%v there=%v started=%v lag=%d err=%v", g.Err, ok, at.StartOffset >= 0, lag, at.Err)}, nil
 }
 
 // trim never goes beyond the end: that would be an error, of kadm's.
 func (s *side) trim(ctx context.Context, o Op) (answer, error) {
+	s.trimmed[o.Partition] = true
 	var to kadm.Offsets
 	to.Add(kadm.Offset{Topic: s.topic.Name, Partition: int32(o.Partition), At: min(int64(o.N), s.ends[o.Partition])})
 	got, err := s.x.Adm.DeleteRecords(ctx, to)
