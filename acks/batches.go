@@ -5,6 +5,17 @@ package acks
 // client does (KIP-932).
 const longRun = 10
 
+// Batches is the wire form of runs that ascend and are disjoint: the fewest
+// batches that keep each offset's type (KIP-932). Of runs that overlap with
+// different types the result is of no use; a Set refuses those.
+func Batches(runs []Run) []AcknowledgementBatch {
+	var l runList
+	for _, r := range runs {
+		l.add(r)
+	}
+	return l.batches()
+}
+
 // batches is the wire form: the fewest batches that keep each offset's type,
 // where a run of at least longRun stands alone. Shorter runs that touch share
 // one batch with a type per offset.

@@ -1,10 +1,10 @@
 package shareconsumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -19,8 +19,7 @@ type ackJob struct {
 	c      *Consumer
 	urgent bool // somebody waits
 	renew  bool
-	at     time.Time               // queued
-	typ    func(*Record) acks.Type // of a record when it is sent
+	at     time.Time // queued
 
 	// Under c.mu.
 	left int // pieces not answered
@@ -28,72 +27,202 @@ type ackJob struct {
 	done chan struct{}
 }
 
-// piece is a job's part for one broker.
-type piece struct {
-	job     *ackJob
-	records map[partKey][]*Record // nil for holes: their set is there from the start
-	set     acks.Set              // what is sent; of records it is made when they are
-	stale   []*Record             // delivered again before they could be sent
+func (c *Consumer) newJob(urgent, renew bool) *ackJob {
+	return &ackJob{c: c, urgent: urgent, renew: renew, at: time.Now(), done: make(chan struct{})}
 }
 
 // plain makes a job of decided records and queues it; c.mu is held.
 func (c *Consumer) plain(rs []*Record, urgent bool) *ackJob {
-	return c.queue(&ackJob{c: c, urgent: urgent, typ: func(r *Record) acks.Type { return r.verdict }}, rs)
+	job, _ := c.settleBy(rs, urgent)
+	return job
+}
+
+// settleBy is plain; what is lost already fails here, and is given too. c.mu is
+// held.
+func (c *Consumer) settleBy(rs []*Record, urgent bool) (*ackJob, []part) {
+	out := dispatch{job: c.newJob(urgent, false)}
+	var lost []part
+	for len(rs) > 0 {
+		l := rs[0].lease
+		n := 1
+		for n < len(rs) && rs[n].lease == l {
+			n++
+		}
+		var to *part
+		if l.lost == nil {
+			to = out.to(l)
+		} else {
+			to = &part{tp: l.tp}
+		}
+		for _, r := range rs[:n] {
+			if l.lost != nil && r.verdict == acks.Release {
+				continue // it is back already
+			}
+			to.add(r.Offset, r.verdict)
+		}
+		if l.lost != nil && len(to.runs) > 0 {
+			out.job.errs = append(out.job.errs, out.job.stale(*to, l.lost))
+			lost = append(lost, *to)
+		}
+		rs = rs[n:]
+	}
+	return out.queue(), lost
+}
+
+// renew queues a renewal of polled records; c.mu is held.
+func (c *Consumer) renew(rs []*Record) *ackJob {
+	out := dispatch{job: c.newJob(true, true)}
+	for _, r := range rs {
+		if l := r.lease; l.lost != nil {
+			out.job.errs = append(out.job.errs, out.job.stale(part{l.tp, []acks.Run{{First: r.Offset, Last: r.Offset}}}, l.lost))
+			continue
+		}
+		out.to(r.lease).add(r.Offset, acks.Renew)
+	}
+	return out.renewing()
+}
+
+// renewWaiting queues a renewal of leases that nobody has polled; c.mu is held.
+func (c *Consumer) renewWaiting(ls []*lease) {
+	out := dispatch{job: c.newJob(true, true)}
+	for _, l := range ls {
+		to := out.to(l)
+		for _, r := range l.waiting {
+			to.add(r.Offset, acks.Renew)
+		}
+	}
+	out.renewing()
+}
+
+// renewing notes the job with the leases that it is about, cut so that they are
+// about nothing else, and queues it.
+func (d *dispatch) renewing() *ackJob {
+	for _, p := range d.pieces {
+		for _, pt := range p.parts {
+			for l := range p.s.leases(pt) {
+				l.renewal = d.job
+			}
+		}
+	}
+	return d.queue()
+}
+
+// releaseWaiting queues the release of leases that nobody has polled, and takes
+// them off the books; c.mu is held.
+func (c *Consumer) releaseWaiting(ls []*lease) {
+	out := dispatch{job: c.newJob(false, false)}
+	for _, l := range ls {
+		to := out.to(l)
+		for _, r := range l.waiting {
+			to.add(r.Offset, acks.Release)
+		}
+		c.unbuffer(l)
+	}
+	out.queue()
 }
 
 // holes queues offsets that hold no record for us: they would stay acquired
 // otherwise. c.mu is held.
 func (s *session) holes(tp acks.TopicIDPartition, runs []acks.Run) {
-	p := &piece{job: &ackJob{c: s.c, at: time.Now(), left: 1, done: make(chan struct{})}}
-	for _, r := range runs {
-		if err := p.set.AddRange(tp, r.First, r.Last, r.Type); err != nil { // disjoint and in order, so never
-			s.c.core.Logger().Error("sharetxn: hole not acknowledged", "partition", tp.String(), "err", err)
-		}
-	}
-	s.queue = append(s.queue, p)
+	slices.SortFunc(runs, byOffset)
+	job := s.c.newJob(false, false)
+	job.left = 1
+	s.queue = append(s.queue, &piece{job: job, s: s, holes: true, parts: []part{{tp, runs}}})
 }
 
-// renew queues a renewal; c.mu is held.
-func (c *Consumer) renew(rs []*Record) *ackJob {
-	job := c.queue(&ackJob{c: c, urgent: true, renew: true, typ: func(*Record) acks.Type { return acks.Renew }}, rs)
-	for _, r := range rs {
-		r.renewal = job
-	}
-	return job
+// part is what a piece says of one partition.
+type part struct {
+	tp   acks.TopicIDPartition
+	runs []acks.Run // ascending and disjoint
 }
 
-// queue gives each session its piece; what is lost already fails here. c.mu is
-// held.
-func (c *Consumer) queue(job *ackJob, rs []*Record) *ackJob {
-	job.at, job.done = time.Now(), make(chan struct{})
-	pieces := make(map[int32]*piece)
-	for _, r := range rs {
-		switch {
-		case r.lost != nil && job.typ(r) == acks.Release:
-			continue // it is back already
-		case r.lost != nil || c.sessions[r.node] == nil:
-			job.errs = append(job.errs, job.stale(r))
-			continue
+// add puts an offset at its place, which is mostly the last.
+func (p *part) add(offset int64, t acks.Type) {
+	n := len(p.runs)
+	switch {
+	case n == 0 || p.runs[n-1].Last < offset-1 || (p.runs[n-1].Last == offset-1 && p.runs[n-1].Type != t):
+		p.runs = append(p.runs, acks.Run{First: offset, Last: offset, Type: t})
+	case p.runs[n-1].Last == offset-1:
+		p.runs[n-1].Last = offset
+	default: // out of order
+		i, _ := slices.BinarySearchFunc(p.runs, offset, func(r acks.Run, o int64) int { return cmp.Compare(r.Last, o) })
+		p.runs = slices.Insert(p.runs, i, acks.Run{First: offset, Last: offset, Type: t})
+	}
+}
+
+func byOffset(x, y acks.Run) int { return cmp.Compare(x.First, y.First) }
+
+// piece is a job's part for one broker.
+type piece struct {
+	job      *ackJob
+	s        *session
+	holes    bool // of no record: nobody waits for it
+	parts    []part
+	stale    []part // delivered again before they could be sent
+	failures []failure
+	halves   int // requests that it cost beyond the first
+}
+
+// failure is why a part was not taken, or some of it.
+type failure struct {
+	part
+	err error
+}
+
+func (p *piece) part(k partKey) *part {
+	for i := len(p.parts) - 1; i >= 0; i-- {
+		if keyOf(p.parts[i].tp) == k {
+			return &p.parts[i]
 		}
-		p := pieces[r.node]
-		if p == nil {
-			p = &piece{job: job, records: make(map[partKey][]*Record)}
-			pieces[r.node] = p
-		}
-		k := partKey{r.TopicID, r.Partition}
-		p.records[k] = append(p.records[k], r)
 	}
-	job.left = len(pieces)
-	if job.left == 0 {
-		job.finish()
-		return job
+	return nil
+}
+
+// supersede takes back what is not sent yet of an older delivery; c.mu is held.
+func (p *piece) supersede(l *lease) {
+	pt := p.part(l.key())
+	if pt == nil || len(pt.runs) == 0 || pt.runs[len(pt.runs)-1].Last < l.first || l.last < pt.runs[0].First {
+		return
 	}
-	for node, p := range pieces {
-		s := c.sessions[node]
-		s.queue = append(s.queue, p)
-		s.signal()
+	outside, inside := apart(pt.runs, []span{{first: l.first, last: l.last}})
+	pt.runs = outside
+	if len(inside) > 0 {
+		p.stale = append(p.stale, part{pt.tp, inside})
 	}
-	return job
+}
+
+// dispatch parts a job by broker.
+type dispatch struct {
+	job    *ackJob
+	pieces []*piece
+}
+
+// to gives where acknowledgements of a lease go; good until it is asked again.
+func (d *dispatch) to(l *lease) *part {
+	i := slices.IndexFunc(d.pieces, func(p *piece) bool { return p.s == l.s })
+	if i < 0 {
+		i = len(d.pieces)
+		d.pieces = append(d.pieces, &piece{job: d.job, s: l.s})
+	}
+	p := d.pieces[i]
+	if pt := p.part(l.key()); pt != nil {
+		return pt
+	}
+	p.parts = append(p.parts, part{tp: l.tp})
+	return &p.parts[len(p.parts)-1]
+}
+
+// queue gives each session its piece; c.mu is held.
+func (d *dispatch) queue() *ackJob {
+	d.job.left = len(d.pieces)
+	if d.job.left == 0 {
+		d.job.finish()
+	}
+	for _, p := range d.pieces {
+		p.s.queue = append(p.s.queue, p)
+		p.s.signal()
+	}
+	return d.job
 }
 
 func (j *ackJob) op() string { return opOf(j.renew) }
@@ -105,9 +234,22 @@ func opOf(renew bool) string {
 	return "ShareAcknowledge"
 }
 
-// stale is the failure of records that are not held any more.
-func (j *ackJob) stale(rs ...*Record) error {
-	return &sharetxn.Error{Op: j.op(), Class: sharetxn.ClassAbortable, Group: j.c.group, Topic: rs[0].Topic, Partition: rs[0].Partition, Err: recordsError(staleBecause(rs[0]), rs...)}
+// stale is the failure of offsets that are not held any more.
+func (j *ackJob) stale(p part, why error) error {
+	return &sharetxn.Error{Op: j.op(), Class: sharetxn.ClassAbortable, Group: j.c.group, Topic: p.tp.Topic, Partition: p.tp.Partition, Err: p.named(fmt.Errorf("%w: %w", sharetxn.ErrStale, why))}
+}
+
+// named is an error that names the part's offsets.
+func (p part) named(err error) error {
+	return offsetsError(p.tp.Topic, p.tp.Partition, err, p.ranges)
+}
+
+func (p part) ranges(yield func(first, last int64) bool) {
+	for _, r := range p.runs {
+		if !yield(r.First, r.Last) {
+			return
+		}
+	}
 }
 
 // finish ends the job; c.mu is held.
@@ -136,167 +278,74 @@ var errUnanswered = errors.New("acknowledgements sent but not answered")
 // errAgain is why an older delivery is not held any more.
 var errAgain = errors.New("the record was delivered to this member again")
 
-// partitions tells which partitions the piece is about.
-func (p *piece) partitions(yield func(partKey) bool) {
-	for k := range p.records {
-		if !yield(k) {
-			return
-		}
-	}
-	if p.records == nil {
-		for tp := range p.set.Partitions() {
-			if !yield(keyOf(tp)) {
-				return
-			}
-		}
-	}
-}
-
-// load makes the set that is sent. An acknowledgement names no delivery, so one
-// of a record that this member was given again meanwhile would hit the new
-// delivery: it is left out. c.mu is held.
-func (p *piece) load() {
-	for k, rs := range p.records {
-		for _, r := range rs {
-			if newer := p.job.c.index[k][r.Offset]; newer != nil && newer != r {
-				r.lost = errAgain
-				p.stale = append(p.stale, r)
-				continue
-			}
-			tp, o := r.Position()
-			if err := p.set.Add(tp, o, p.job.typ(r)); err != nil {
-				p.job.errs = append(p.job.errs, err)
-			}
-		}
-	}
-}
-
-// failure is why a range of one partition was not taken.
-type failure struct {
-	run acks.Run
-	err error
-}
-
-// everything is a range that covers every offset.
-var everything = acks.Run{First: 0, Last: math.MaxInt64 - 1}
-
-func (f failure) covers(r *Record) bool { return f.run.First <= r.Offset && r.Offset <= f.run.Last }
-
-// answered tells a piece how its partitions went, and the callback.
-func (p *piece) answered(failures map[partKey][]failure) {
+// answered tells the piece's job how its partitions went, and the callback.
+func (p *piece) answered() {
 	c := p.job.c
 	var results []AckResult
+	told := c.cfg.onAcknowledged != nil && !p.job.renew && !p.holes
+	note := func(pt part, err error) {
+		if told {
+			results = append(results, AckResult{Partition: pt.tp, Batches: batchesOf(pt), Err: err})
+		}
+	}
 	c.mu.Lock()
-	for tp, bs := range p.set.Partitions() {
+	for _, pt := range p.parts {
+		if len(pt.runs) == 0 {
+			continue
+		}
 		var errs []error
-		for _, f := range failures[keyOf(tp)] {
-			if !touches(bs, f.run) {
-				continue
+		for _, f := range p.failures {
+			if f.tp.Same(pt.tp) {
+				errs = append(errs, p.failed(f))
 			}
-			code := codeOf(f.err)
-			errs = append(errs, &sharetxn.Error{
-				Op: p.job.op(), Class: sharetxn.ClassOf(f.err), Code: code, FromBroker: code != 0,
-				Group: c.group, Topic: tp.Topic, Partition: tp.Partition, Err: p.cause(tp, f),
-			})
 		}
 		p.job.errs = append(p.job.errs, errs...)
-		results = append(results, AckResult{Partition: tp, Batches: bs, Err: errors.Join(errs...)})
+		note(pt, errors.Join(errs...))
 	}
-	if len(p.stale) > 0 {
-		p.job.errs = append(p.job.errs, p.job.stale(p.stale...))
+	for _, pt := range p.stale {
+		err := p.job.stale(pt, errAgain)
+		p.job.errs = append(p.job.errs, err)
+		note(pt, err)
 	}
 	if p.job.renew {
-		p.notRenewed(failures)
+		p.notRenewed()
 	}
 	p.job.left--
 	if p.job.left == 0 {
 		p.job.finish()
 	}
 	c.mu.Unlock()
-	if fn := c.cfg.onAcknowledged; fn != nil && !p.job.renew && p.records != nil {
-		for _, r := range results {
-			fn(r)
-		}
-		for _, r := range p.stale {
-			tp, o := r.Position()
-			fn(AckResult{Partition: tp, Batches: []acks.AcknowledgementBatch{{FirstOffset: o, LastOffset: o, Types: []acks.Type{p.job.typ(r)}}}, Err: p.job.stale(r)})
-		}
+	for _, r := range results {
+		c.cfg.onAcknowledged(r)
 	}
 }
 
-// touches tells whether the batches have an offset in run.
-func touches(bs []acks.AcknowledgementBatch, run acks.Run) bool {
-	return slices.ContainsFunc(bs, func(b acks.AcknowledgementBatch) bool {
-		return b.FirstOffset <= run.Last && run.First <= b.LastOffset
-	})
-}
-
-// cause is what failed, with the records it is about where there are any.
-func (p *piece) cause(tp acks.TopicIDPartition, f failure) error {
-	var rs []*Record
-	for _, r := range p.records[keyOf(tp)] {
-		if f.covers(r) && !slices.Contains(p.stale, r) {
-			rs = append(rs, r)
-		}
-	}
+// failed is a failure as it is told: with the partition and the offsets.
+func (p *piece) failed(f failure) error {
+	code := codeOf(f.err)
 	err := f.err
-	if e := (*sharetxn.Error)(nil); errors.As(err, &e) { // told anew, with the partition
+	if e, ok := errors.AsType[*sharetxn.Error](err); ok { // told anew, with the partition
 		err = e.Err
 	}
-	if !p.job.renew && codeOf(f.err) == kerr.InvalidRecordState.Code {
+	if !p.job.renew && code == kerr.InvalidRecordState.Code {
 		err = fmt.Errorf("%w: %w", sharetxn.ErrStale, err)
 	}
-	if len(rs) == 0 {
-		return err
+	return &sharetxn.Error{
+		Op: p.job.op(), Class: sharetxn.ClassOf(f.err), Code: code, FromBroker: code != 0,
+		Group: p.job.c.group, Topic: f.tp.Topic, Partition: f.tp.Partition, Err: f.named(err),
 	}
-	return recordsError(err, rs...)
 }
 
 // fail fails the whole piece.
 func (p *piece) fail(err error) {
-	failures := make(map[partKey][]failure)
-	for tp := range p.set.Partitions() {
-		failures[keyOf(tp)] = []failure{{everything, err}}
+	for _, pt := range p.parts {
+		p.failures = append(p.failures, failure{pt, err})
 	}
-	p.answered(failures)
-}
-
-// merge puts pieces together: what goes into one request.
-func merge(pieces []*piece) (all acks.Set, err error) {
-	for _, p := range pieces {
-		if e := all.Merge(&p.set); e != nil {
-			err = e
-		}
-	}
-	return all, err
-}
-
-// bisect halves acknowledgements that failed together; ok is false for a
-// single offset.
-func bisect(runs []acks.Run) (a, b []acks.Run, ok bool) {
-	if len(runs) > 1 {
-		return runs[:len(runs)/2], runs[len(runs)/2:], true
-	}
-	r := runs[0]
-	if r.First == r.Last {
-		return nil, nil, false
-	}
-	mid := r.First + (r.Last-r.First)/2
-	return []acks.Run{{First: r.First, Last: mid, Type: r.Type}}, []acks.Run{{First: mid + 1, Last: r.Last, Type: r.Type}}, true
-}
-
-// runsOf flattens batches.
-func runsOf(bs []acks.AcknowledgementBatch) []acks.Run {
-	var out []acks.Run
-	for _, b := range bs {
-		out = slices.AppendSeq(out, b.Runs())
-	}
-	return out
+	p.answered()
 }
 
 func codeOf(err error) int16 {
-	var e *sharetxn.Error
-	if errors.As(err, &e) && e.FromBroker {
+	if e, ok := errors.AsType[*sharetxn.Error](err); ok && e.FromBroker {
 		return e.Code
 	}
 	return 0

@@ -59,12 +59,12 @@ func rationed(total, claimed, sessions, rank int) ration {
 // held.
 func (c *Consumer) ration(s *session, now time.Time) ration {
 	if c.cfg.acquire == BatchOptimized {
-		return ration{records: c.cfg.maxPollRecords}
+		return ration{records: s.supply().records()}
 	}
 	claimed := 0
 	wanting := []*session{s}
 	for _, o := range c.sessions {
-		claimed += len(o.buffer) + o.granted.records
+		claimed += o.unpolled + o.granted.records
 		if o != s && !o.fetches && len(o.want) > 0 && !now.Before(o.pause) {
 			wanting = append(wanting, o)
 		}

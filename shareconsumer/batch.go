@@ -29,11 +29,12 @@ type Batch struct {
 	// All of it belongs to c.mu.
 	records []*Record // what is still the batch's, in order of partition and offset
 	state   state
-	closed  bool      // Close was called while a transaction held it
-	keep    time.Time // KeepLocked until; zero: not
-	late    []*Record // decided after freezing
-	claimed bool      // made by Claim: nobody but the transaction has it
-	taken   bool      // a transaction was asked to hold it
+	closed  bool               // Close was called while a transaction held it
+	keep    time.Time          // KeepLocked until; zero: not
+	late    []*Record          // decided after freezing
+	homes   map[*Record]*Batch // of a batch made by Claim, which nobody but the transaction has: where the records came from
+	taken   bool               // a transaction was asked to hold it
+	sweepAt time.Time          // when to look whether every lock has ended long ago
 }
 
 // Records gives the records that the batch still has, in order of partition
@@ -78,18 +79,18 @@ func (b *Batch) Deadline() time.Time {
 }
 
 func earliest(rs []*Record) (at time.Time) {
-	for _, r := range rs {
-		if at.IsZero() || r.deadline.Before(at) {
-			at = r.deadline
+	for _, l := range leasesOf(rs) {
+		if at.IsZero() || l.deadline.Before(at) {
+			at = l.deadline
 		}
 	}
 	return at
 }
 
 func latest(rs []*Record) (at time.Time) {
-	for _, r := range rs {
-		if r.deadline.After(at) {
-			at = r.deadline
+	for _, l := range leasesOf(rs) {
+		if l.deadline.After(at) {
+			at = l.deadline
 		}
 	}
 	return at
@@ -97,10 +98,23 @@ func latest(rs []*Record) (at time.Time) {
 
 // AcceptRest accepts every record that has no verdict yet.
 func (b *Batch) AcceptRest() {
-	for _, r := range b.Records() {
-		if _, ok := r.Verdict(); !ok {
-			r.Accept()
+	c := b.c
+	c.mu.Lock()
+	late := b.state == frozen
+	var misused []*Record
+	for _, r := range b.records {
+		switch {
+		case r.verdict != acks.Gap:
+		case late:
+			misused = append(misused, r)
+		default:
+			r.verdict = acks.Accept
 		}
+	}
+	b.late = append(b.late, misused...)
+	c.mu.Unlock()
+	for _, r := range misused {
+		c.misuseLate(r, acks.Accept)
 	}
 }
 
@@ -149,9 +163,7 @@ func (b *Batch) split(rs []*Record) *Batch {
 // settle ends the batch; c.mu is held.
 func (b *Batch) settle() {
 	b.state = settled
-	for _, r := range b.records {
-		b.c.forget(r)
-	}
+	b.c.forget(b.records)
 	b.records = nil
 	delete(b.c.batches, b)
 }
@@ -198,7 +210,7 @@ func (b *Batch) AcknowledgementsForTransaction() (*acks.Set, error) {
 	}
 	set := &acks.Set{}
 	for _, r := range b.records {
-		if r.verdict.Transactional() && r.lost == nil {
+		if r.verdict.Transactional() && r.lease.lost == nil {
 			tp, o := r.Position()
 			if err := set.Add(tp, o, r.verdict); err != nil {
 				return nil, err
@@ -258,7 +270,7 @@ func (b *Batch) commit(op string, urgent bool) (*ackJob, error) {
 	if _, err := b.state.next(evPlain); err != nil {
 		return nil, b.stale(op, err)
 	}
-	var decided []*Record
+	decided := make([]*Record, 0, len(b.records))
 	for _, r := range b.records {
 		if r.verdict == acks.Gap {
 			continue
@@ -278,9 +290,11 @@ func (b *Batch) commit(op string, urgent bool) (*ackJob, error) {
 
 // remove takes records out whose fate is sealed; c.mu is held.
 func (b *Batch) remove(rs []*Record) {
-	for _, r := range rs {
-		b.c.forget(r)
+	if len(rs) == len(b.records) {
+		b.settle()
+		return
 	}
+	b.c.forget(rs)
 	b.records = slices.DeleteFunc(b.records, func(r *Record) bool { return r.gone })
 	if len(b.records) == 0 {
 		b.settle()

@@ -1,6 +1,10 @@
 package shareconsumer
 
 import (
+	"cmp"
+	"slices"
+	"sort"
+
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/bind"
@@ -39,14 +43,17 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 		if err := acks.ValidateTransactional(tp, bs); err != nil {
 			return nil, err
 		}
-		mine := c.index[keyOf(tp)]
+		mine := 0 // records
+		for _, l := range c.held[keyOf(tp)] {
+			mine += l.live
+		}
 		stale := &sharetxn.RecordsError{Topic: tp.Topic, Partition: tp.Partition, Err: sharetxn.ErrStale}
 		for _, b := range bs {
-			if n := b.Offsets(); n > int64(len(mine)) {
+			if n := b.Offsets(); n > int64(mine) {
 				// more offsets than records held: name the first that is missing
 				// without walking a range that may be huge
 				for o := b.FirstOffset; ; o++ {
-					if r := mine[o]; r == nil || !r.claimable() {
+					if r := c.record(keyOf(tp), o); r == nil || !r.claimable() {
 						stale.Offsets, stale.More = []int64{o}, int(min(n-1, 1<<30))
 						break
 					}
@@ -55,7 +62,7 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 			}
 			for run := range b.Runs() {
 				for o := run.First; o <= run.Last; o++ {
-					r := mine[o]
+					r := c.record(keyOf(tp), o)
 					switch {
 					case r != nil && r.claimable():
 						claims = append(claims, claim{r, run.Type})
@@ -71,7 +78,7 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 			return nil, &sharetxn.Error{Op: "SendShareAcknowledgementsToTransaction", Class: sharetxn.ClassAbortable, Group: c.group, Err: stale}
 		}
 	}
-	out := &Batch{c: c, state: held, taken: true, claimed: true}
+	out := &Batch{c: c, state: held, taken: true, homes: make(map[*Record]*Batch)}
 	from := make(map[*Batch][]*Record)
 	for _, cl := range claims {
 		from[cl.r.batch] = append(from[cl.r.batch], cl.r)
@@ -81,7 +88,7 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 		part := b.split(rs)
 		delete(c.batches, part)
 		for _, r := range part.records {
-			r.batch, r.home = out, b
+			r.batch, out.homes[r] = out, b
 		}
 		out.records = append(out.records, part.records...)
 	}
@@ -96,9 +103,9 @@ func (c *Consumer) Claim(batches map[acks.TopicIDPartition][]acks.Acknowledgemen
 func (b *Batch) unclaim() {
 	var over []*Record
 	for _, r := range b.records {
-		if home := r.home; home.state == open && !home.closed {
+		if home := b.homes[r]; home.state == open && !home.closed {
 			home.records, r.batch = append(home.records, r), home
-			home.sort()
+			slices.SortFunc(home.records, inOrder)
 			continue
 		}
 		over = append(over, r)
@@ -107,8 +114,27 @@ func (b *Batch) unclaim() {
 	b.release()
 }
 
-// claimable: polled and held by this member, not lost, and in no transaction;
-// c.mu is held.
+// record finds a record that was polled and is still held; c.mu is held.
+func (c *Consumer) record(k partKey, offset int64) *Record {
+	i := c.held.from(k, offset)
+	if i == len(c.held[k]) {
+		return nil
+	}
+	rs := c.held[k][i].records
+	n := sort.Search(len(rs), func(n int) bool { return rs[n].Offset >= offset })
+	if n == len(rs) || rs[n].Offset != offset {
+		return nil
+	}
+	return &rs[n]
+}
+
+// claimable: held by this member, not lost, and in no transaction; c.mu is
+// held.
 func (r *Record) claimable() bool {
-	return !r.gone && r.lost == nil && r.batch != nil && r.batch.state == open && !r.batch.closed
+	return !r.gone && r.lease.lost == nil && r.batch.state == open && !r.batch.closed
+}
+
+// inOrder is the order of a batch's records.
+func inOrder(x, y *Record) int {
+	return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition), cmp.Compare(x.Offset, y.Offset))
 }

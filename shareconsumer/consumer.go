@@ -1,7 +1,6 @@
 package shareconsumer
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -49,7 +48,6 @@ type Consumer struct {
 	joined   bool  // or at least asked to be
 	epoch    int32 // member epoch
 	lock     time.Duration
-	noRenew  bool // the group or broker does not renew
 	fatal    error
 	surfaced []error       // told by the next polls, once each
 	misuses  []error       // likewise
@@ -69,8 +67,15 @@ type Consumer struct {
 	paused     pauses
 	sessions   map[int32]*session
 
-	batches map[*Batch]struct{} // that are not settled
-	index   map[partKey]map[int64]*Record
+	batches  map[*Batch]struct{} // that are not settled
+	held     holdings
+	bytes    int  // fetched and not yet polled
+	reserved int  // for fetches under way
+	starved  bool // a session had no room for a fetch
+	pace     pace
+	handed   int       // records, since the pace was looked at
+	polls    int       // calls of Poll
+	pollLeft time.Time // when the last of them was over
 }
 
 // New checks; it joins the group at the first Poll. Errors are of class usage,
@@ -104,7 +109,7 @@ func New(cl *sharetxn.Cluster, group string, opts ...Opt) (*Consumer, error) {
 		left: make(chan struct{}), ended: make(chan struct{}), arrived: make(chan struct{}),
 		lock:     30 * time.Second,
 		assigned: make(map[partKey]struct{}), topics: make(map[[16]byte]string), leaders: make(map[partKey]leader),
-		sessions: make(map[int32]*session), batches: make(map[*Batch]struct{}), index: make(map[partKey]map[int64]*Record),
+		sessions: make(map[int32]*session), batches: make(map[*Batch]struct{}), held: make(holdings),
 	}, nil
 }
 
@@ -174,32 +179,40 @@ func (c *Consumer) start() {
 // fatal), authorization of a topic (abortable, told once), ErrClosed.
 func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 	c.start()
-	if err := c.beforePoll(); err != nil {
-		return nil, err
+	defer c.news.tell()
+	lost, err := c.beforePoll()
+	if fn := c.cfg.onAcknowledged; fn != nil {
+		for _, r := range lost {
+			fn(r)
+		}
 	}
 	waiting := false
 	over := func() { // c.mu is held
+		if c.polls--; c.polls == 0 {
+			c.pollLeft = time.Now()
+		}
 		if waiting {
-			waiting = false
 			c.polling--
 			c.seen(time.Now())
 		}
+		if c.polling > 0 {
+			c.wakeSessions() // others wait, and there is room again
+		}
 	}
-	defer c.news.tell()
 	for {
+		var b *Batch
 		c.mu.Lock()
-		b, err := c.take()
+		if err == nil {
+			b, err = c.take()
+		}
 		arrived := c.arrived
-		if b == nil && err == nil && !waiting {
+		switch {
+		case b != nil || err != nil:
+			over()
+		case !waiting:
 			waiting = true
 			c.polling++
 			c.wakeSessions()
-		}
-		if b != nil || err != nil {
-			over()
-			if c.polling > 0 {
-				c.wakeSessions() // others wait, and there is room again
-			}
 		}
 		c.mu.Unlock()
 		if b != nil || err != nil {
@@ -241,12 +254,22 @@ func (c *Consumer) Drain(ctx context.Context) error {
 	}
 }
 
-// beforePoll deals with what earlier polls gave.
-func (c *Consumer) beforePoll() error {
+// beforePoll deals with what earlier polls gave. Of what Implicit mode accepts
+// now, lost is what was lost before it could be.
+func (c *Consumer) beforePoll() (lost []AckResult, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.polled = time.Now()
 	c.seen(c.polled)
+	if c.handed > 0 {
+		busy := time.Duration(0)
+		if c.polls == 0 {
+			busy = c.polled.Sub(c.pollLeft)
+		}
+		c.pace.saw(busy, c.handed)
+		c.handed = 0
+	}
+	c.polls++
 	c.sweep(c.polled)
 	switch c.cfg.mode {
 	case Explicit:
@@ -255,29 +278,41 @@ func (c *Consumer) beforePoll() error {
 			if b.state != open || b.closed {
 				continue
 			}
-			for _, r := range b.records {
-				if r.verdict == acks.Gap {
-					r.verdict = acks.Accept
-				}
-			}
-			if len(b.records) > 0 && !c.closed {
-				c.plain(b.records, false)
-			}
+			lost = append(lost, c.acceptRest(b)...)
 			b.settle()
 		}
 	case Transactional:
 		for b := range c.batches {
 			if r := firstDecided(b.records); r != nil && b.state == open && !b.taken {
-				return misuseError(recordsError(errNeverHeld, r))
+				return nil, misuseError(recordsError(errNeverHeld, r))
 			}
 		}
 		if len(c.misuses) > 0 {
 			err := c.misuses[0]
 			c.misuses = c.misuses[1:]
-			return misuseError(err)
+			return nil, misuseError(err)
 		}
 	}
-	return nil
+	return lost, nil
+}
+
+// acceptRest acknowledges a batch of Implicit mode: what has no verdict is
+// accepted. What was lost is given, and told by this poll. c.mu is held.
+func (c *Consumer) acceptRest(b *Batch) (lost []AckResult) {
+	if c.closed {
+		return nil
+	}
+	for _, r := range b.records {
+		if r.verdict == acks.Gap {
+			r.verdict = acks.Accept
+		}
+	}
+	job, parts := c.settleBy(b.records, false)
+	for i, pt := range parts {
+		c.tell(job.errs[i])
+		lost = append(lost, AckResult{Partition: pt.tp, Batches: batchesOf(pt), Err: job.errs[i]})
+	}
+	return lost
 }
 
 // sweep settles open batches whose every lock ended long ago: whoever dropped
@@ -285,7 +320,10 @@ func (c *Consumer) beforePoll() error {
 // held.
 func (c *Consumer) sweep(now time.Time) {
 	for b := range c.batches {
-		if b.state == open && now.After(latest(b.records).Add(c.lock)) && (c.cfg.mode != Transactional || firstDecided(b.records) == nil) {
+		if b.state != open || now.Before(b.sweepAt) {
+			continue
+		}
+		if b.sweepAt = latest(b.records).Add(c.lock); now.After(b.sweepAt) && (c.cfg.mode != Transactional || firstDecided(b.records) == nil) {
 			b.settle()
 		}
 	}
@@ -306,66 +344,7 @@ func (c *Consumer) take() (*Batch, error) {
 		c.surfaced = c.surfaced[1:]
 		return nil, err
 	}
-	var rs, late []*Record
-	now := time.Now()
-	for _, s := range c.buffered() {
-		n := 0
-		for _, r := range s.buffer {
-			if len(rs) == c.cfg.maxPollRecords {
-				break
-			}
-			n++
-			switch {
-			case r.lost != nil: // its newer delivery stands elsewhere
-				c.forget(r)
-			case r.deadline.Sub(now) < c.margin():
-				late = append(late, r)
-			default:
-				rs = append(rs, r)
-			}
-		}
-		s.buffer = slices.Clip(s.buffer[n:])
-	}
-	if len(late) > 0 { // their lock would not last: another delivery is better
-		b := c.newBatch(late)
-		b.release()
-		c.tellLost(sharetxn.Lost{Records: len(late), Unpolled: true, Released: true, Err: errLate})
-		c.core.Logger().Warn("sharetxn: records released, their locks ran out before a poll", "group", c.group, "records", len(late))
-	}
-	if len(rs) == 0 {
-		return nil, nil
-	}
-	return c.newBatch(rs), nil
-}
-
-// buffered gives the sessions with records to poll, those that were acquired
-// first in front, so that none waits until its locks end. c.mu is held.
-func (c *Consumer) buffered() []*session {
-	var out []*session
-	for _, s := range c.sessions {
-		if len(s.buffer) > 0 {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b *session) int { return a.fetched.Compare(b.fetched) })
-	return out
-}
-
-func (c *Consumer) newBatch(rs []*Record) *Batch {
-	b := &Batch{c: c, records: rs}
-	b.sort()
-	for _, r := range rs {
-		r.batch = b
-	}
-	c.batches[b] = struct{}{}
-	return b
-}
-
-// sort orders records as Records gives them; c.mu is held.
-func (b *Batch) sort() {
-	slices.SortFunc(b.records, func(x, y *Record) int {
-		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition), cmp.Compare(x.Offset, y.Offset))
-	})
+	return c.handOut(time.Now()), nil
 }
 
 // margin is how much of the lock must be left to hand a record out.
@@ -401,64 +380,6 @@ func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default: // one is waiting already
-	}
-}
-
-// track and forget keep the index of records that this member holds; c.mu is
-// held.
-func (c *Consumer) track(r *Record) {
-	k := partKey{r.TopicID, r.Partition}
-	if c.index[k] == nil {
-		c.index[k] = make(map[int64]*Record)
-	}
-	if old := c.index[k][r.Offset]; old != nil {
-		if old.lost == nil {
-			c.tellLost(sharetxn.Lost{Records: 1, Unpolled: old.batch == nil, Err: errAgain})
-		}
-		old.lost = errAgain
-	}
-	c.index[k][r.Offset] = r
-}
-
-func (c *Consumer) forget(r *Record) {
-	r.gone = true
-	k := partKey{r.TopicID, r.Partition}
-	if c.index[k][r.Offset] == r {
-		delete(c.index[k], r.Offset)
-		if len(c.index[k]) == 0 {
-			delete(c.index, k)
-		}
-	}
-}
-
-// lose marks records as not ours any more, without anybody having decided
-// them: they come back to some member. Of frozen ones, what was staged is not
-// touched by it, and what was not the broker will refuse. c.mu is held.
-func (c *Consumer) lose(why error, which func(*Record) bool) {
-	polled, unpolled := 0, 0
-	for _, rs := range c.index {
-		for _, r := range rs {
-			if !which(r) || r.lost != nil {
-				continue
-			}
-			r.lost = why
-			switch {
-			case r.batch == nil:
-				unpolled++
-			case r.batch.state != frozen: // decided, and what became of that is not known here
-				polled++
-			}
-		}
-	}
-	c.tellLost(sharetxn.Lost{Records: polled, Err: why})
-	c.tellLost(sharetxn.Lost{Records: unpolled, Unpolled: true, Err: why})
-	for _, s := range c.sessions {
-		s.buffer = slices.DeleteFunc(s.buffer, func(r *Record) bool {
-			if r.lost != nil {
-				c.forget(r)
-			}
-			return r.lost != nil
-		})
 	}
 }
 

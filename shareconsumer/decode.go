@@ -149,28 +149,37 @@ func readFrame(topic string, partition int32, frame []byte) ([]*kgo.Record, exte
 	return fp.Records, covers, nil
 }
 
+// given is the records of one span.
+type given struct {
+	records []*kgo.Record
+	count   int32
+}
+
 // sift walks records and acquired ranges together: records outside every range
-// are not ours; offsets inside one without a record are holes.
-func sift(records []*kgo.Record, spans []span) (ours []*kgo.Record, counts []int32, holes []extent) {
+// are not ours; offsets inside one without a record are holes. Both ascend; what
+// is given shares the memory of records.
+func sift(records []*kgo.Record, spans []span) (ours []given, holes []extent) {
 	i := 0
 	for _, s := range spans {
-		next := s.first
+		for i < len(records) && records[i].Offset < s.first {
+			i++
+		}
+		next, from := s.first, i
 		for ; i < len(records) && records[i].Offset <= s.last; i++ {
 			o := records[i].Offset
-			if o < next {
-				continue
-			}
 			if o > next {
 				holes = append(holes, extent{next, o - 1})
 			}
-			ours, counts = append(ours, records[i]), append(counts, s.count)
 			next = o + 1
+		}
+		if i > from {
+			ours = append(ours, given{records[from:i:i], s.count})
 		}
 		if next <= s.last {
 			holes = append(holes, extent{next, s.last})
 		}
 	}
-	return ours, counts, holes
+	return ours, holes
 }
 
 // fill decides about holes: a gap where it is proven that the log has no record
@@ -201,48 +210,53 @@ func fill(holes, known []extent) (runs []acks.Run, unread []extent) {
 	return runs, unread
 }
 
-// acquired takes over what a partition gave: the records in spans.
-func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, spans []span, sent time.Time, lock time.Duration) {
+// acquired takes over what a partition gave, the records in spans, and tells how
+// many they are.
+func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, spans []span, sent time.Time, lock time.Duration) int {
 	if len(spans) == 0 {
-		return
+		return 0
 	}
 	c := s.c
 	c.mu.Lock()
 	name := c.topics[k.topic]
 	c.mu.Unlock()
+	tp := acks.TopicIDPartition{TopicID: k.topic, Topic: name, Partition: k.part}
 	records, known, err := decode(name, k.part, p.Records)
-	ours, counts, holes := sift(records, spans)
+	ours, holes := sift(records, spans)
 	runs, unread := fill(holes, known)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.fetched = sent
-	for i, kr := range ours {
-		r := &Record{Record: kr, TopicID: k.topic, count: counts[i], c: c, node: s.node, deadline: sent.Add(lock)}
-		c.track(r)
-		s.buffer = append(s.buffer, r)
+	n := 0
+	for _, g := range ours {
+		n += len(g.records)
+	}
+	for _, g := range ours {
+		l := &lease{s: s, tp: tp, count: g.count, fetched: sent, deadline: sent.Add(lock), waiting: g.records}
+		l.first, l.last = l.waiting[0].Offset, l.waiting[len(l.waiting)-1].Offset
+		l.bytes = int(int64(len(p.Records)) * int64(len(g.records)) / int64(n))
+		c.acquire(l)
 	}
 	if len(runs) > 0 {
-		s.holes(acks.TopicIDPartition{TopicID: k.topic, Topic: name, Partition: k.part}, runs)
+		s.holes(tp, runs)
 	}
 	if len(unread) > 0 {
 		c.tell(unreadError(c.group, name, k.part, unread, cmp.Or(err, errMissing)))
 	}
 	c.announce()
 	c.wakeRenewer()
+	return n
 }
 
 var errMissing = errors.New("acquired records were not in the answer")
 
 // unreadError names offsets that were acquired and could not be read.
 func unreadError(group, topic string, partition int32, unread []extent, err error) error {
-	re := &sharetxn.RecordsError{Topic: topic, Partition: partition, Err: err}
-	for _, u := range unread {
-		n := u.last - u.first + 1
-		for o := u.first; o <= u.last && len(re.Offsets) < maxNamed; o++ {
-			re.Offsets = append(re.Offsets, o)
-			n--
+	re := offsetsError(topic, partition, err, func(yield func(first, last int64) bool) {
+		for _, u := range unread {
+			if !yield(u.first, u.last) {
+				return
+			}
 		}
-		re.More += int(min(n, math.MaxInt32))
-	}
+	})
 	return &sharetxn.Error{Op: "Poll", Class: sharetxn.ClassAbortable, Group: group, Topic: topic, Partition: partition, Err: re}
 }

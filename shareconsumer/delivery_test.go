@@ -9,6 +9,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func TestApart(t *testing.T) {
@@ -37,12 +38,28 @@ func TestApart(t *testing.T) {
 // seen it.
 func TestUnpolledRecordIsNotClaimed(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
-	if (&Record{}).claimable() {
-		t.Fatal("claimed what nobody has polled")
+	c := &Consumer{held: make(holdings), batches: make(map[*Batch]struct{})}
+	l := leaseOf(newSession(c, 0), 5, 6)
+	c.acquire(l)
+	if r := c.record(l.key(), 5); r != nil {
+		t.Fatalf("found %v, which nobody has polled", r)
 	}
-	if !(&Record{batch: &Batch{state: open}}).claimable() {
+	b := c.newBatch([]*lease{l}, 2)
+	if r := c.record(l.key(), 6); r != b.records[1] || !r.claimable() {
 		t.Fatal("a polled record cannot be claimed")
 	}
+	if r := c.record(l.key(), 7); r != nil {
+		t.Fatalf("found %v, which is not held", r)
+	}
+}
+
+// leaseOf is a lease of records at offsets.
+func leaseOf(s *session, offsets ...int64) *lease {
+	l := &lease{s: s, tp: acks.TopicIDPartition{TopicID: [16]byte{1}, Topic: "in"}, count: 1, first: offsets[0], last: offsets[len(offsets)-1]}
+	for _, o := range offsets {
+		l.waiting = append(l.waiting, &kgo.Record{Topic: "in", Offset: o})
+	}
+	return l
 }
 
 // CommitAsync says what was lost before it could be sent.
@@ -54,7 +71,7 @@ func TestCommitAsyncTellsWhatWasLost(t *testing.T) {
 	b := poll(ctx, t, m)
 	r := b.Records()[0]
 	m.mu.Lock()
-	m.lose(errors.New("on purpose"), func(*Record) bool { return true })
+	m.lose(errors.New("on purpose"), func(*lease) bool { return true })
 	m.mu.Unlock()
 	r.Accept()
 	if err := b.CommitAsync(); !errors.Is(err, sharetxn.ErrStale) {

@@ -3,6 +3,8 @@ package shareconsumer
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"math"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,6 +29,20 @@ func recordsError(err error, rs ...*Record) *sharetxn.RecordsError {
 
 // errLate is why records are given back that no poll has taken.
 var errLate = errors.New("the acquisition lock ran out before a poll")
+
+// offsetsError names offsets of ranges, all of one partition.
+func offsetsError(topic string, partition int32, err error, ranges iter.Seq2[int64, int64]) *sharetxn.RecordsError {
+	e := &sharetxn.RecordsError{Topic: topic, Partition: partition, Err: err}
+	for first, last := range ranges {
+		n := last - first + 1
+		for o := first; o <= last && len(e.Offsets) < maxNamed; o++ {
+			e.Offsets = append(e.Offsets, o)
+			n--
+		}
+		e.More += int(min(n, math.MaxInt32))
+	}
+	return e
+}
 
 func where(r *Record) string { return fmt.Sprintf("%s-%d offset %d", r.Topic, r.Partition, r.Offset) }
 

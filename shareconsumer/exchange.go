@@ -3,6 +3,7 @@ package shareconsumer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -16,77 +17,93 @@ import (
 const requestSlack = 10 * time.Second
 
 const (
-	// maxHalves bounds the requests that one exchange adds to find what is not
-	// ours any more. Beyond it, ranges are reported as they were refused:
-	// together.
+	// maxHalves bounds the requests that a piece adds to find what is not ours
+	// any more. Beyond it, ranges are reported as they were refused: together.
 	maxHalves = 256
 	// maxRetries bounds how often an answer that asks for patience is followed.
 	maxRetries = 3
 )
 
-// acknowledge sends pieces by ShareAcknowledge.
-func (s *session) acknowledge(ctx context.Context, pieces []*piece, renew bool) {
-	all, err := merge(pieces)
-	if err != nil {
-		s.failAll(pieces, err)
-		return
-	}
-	x := s.exchange(renew)
-	if all.Len() > 0 {
-		codes, err := s.send(ctx, ackRequest{batches: all.Map(), renew: renew, attempt: 1})
+// acknowledge sends a load by ShareAcknowledge.
+func (s *session) acknowledge(ctx context.Context, l load, renew bool) {
+	if len(l.parts) > 0 {
+		codes, err := s.send(ctx, ackRequest{parts: l.parts, renew: renew, attempt: 1})
 		if err != nil {
-			s.failAll(pieces, err)
+			l.fail(err)
 			return
 		}
-		x.judge(ctx, &all, codes)
+		x := exchange{s: s, renew: renew, attempts: 1}
+		x.judge(ctx, &l, codes)
 	}
-	for _, p := range pieces {
-		p.answered(x.failures)
-	}
+	l.answered()
 }
 
-func (s *session) failAll(pieces []*piece, err error) {
-	for _, p := range pieces {
+func (l *load) fail(err error) {
+	for _, p := range l.pieces {
 		p.fail(err)
 	}
 }
 
-// exchange follows up one request's answers. A partition takes all or nothing;
-// where one answers INVALID_RECORD_STATE its acknowledgements are halved and
-// sent again, so that what is not ours any more fails alone.
+func (l *load) answered() {
+	for _, p := range l.pieces {
+		p.answered()
+	}
+}
+
+// exchange follows up one request's answers. A partition takes all or nothing:
+// where one refuses, what is said of it is sent again piece by piece and then in
+// halves, so that what is not ours any more fails alone.
 type exchange struct {
 	s        *session
 	renew    bool
 	attempts int // requests so far
-	halves   int // that may still be sent
-	failures map[partKey][]failure
 	// anew is what the same answer acquired for this member. An acknowledgement
 	// names no delivery: sent again, an old one would hit the new.
 	anew map[partKey][]span
 }
 
-func (s *session) exchange(renew bool) *exchange {
-	return &exchange{s: s, renew: renew, attempts: 1, halves: maxHalves, failures: make(map[partKey][]failure)}
+func (x *exchange) judge(ctx context.Context, l *load, codes map[partKey]int16) {
+	for _, pt := range l.parts {
+		k := keyOf(pt.tp)
+		code := codeFor(codes, k)
+		if code == 0 {
+			continue
+		}
+		var concerned []*piece
+		for _, p := range l.pieces {
+			if mine := p.part(k); mine != nil && len(mine.runs) > 0 {
+				concerned = append(concerned, p)
+			}
+		}
+		for _, p := range concerned {
+			runs := p.part(k).runs
+			outside, inside := apart(runs, x.anew[k])
+			if len(inside) > 0 {
+				x.fail(p, part{pt.tp, inside}, &sharetxn.Error{Class: sharetxn.ClassAbortable, Err: fmt.Errorf("%w: %w", sharetxn.ErrStale, errAgain)})
+			}
+			switch rest := (part{pt.tp, outside}); {
+			case len(outside) == 0:
+			case (len(concerned) > 1 || len(inside) > 0) && divisible(code): // whose fault it is, is not said
+				x.again(ctx, p, rest, 0)
+			default:
+				x.one(ctx, p, rest, code, 0)
+			}
+		}
+	}
 }
 
-func (x *exchange) judge(ctx context.Context, all *acks.Set, codes map[partKey]int16) {
-	for tp, bs := range all.Partitions() {
-		code, answered := codes[keyOf(tp)]
-		if !answered {
-			code = kerr.InvalidRecordState.Code // as Java reads a partition that is missing
-		}
-		runs := runsOf(bs)
-		if code != 0 {
-			var again []acks.Run
-			if runs, again = apart(runs, x.anew[keyOf(tp)]); len(again) > 0 {
-				x.fail(tp, again, &sharetxn.Error{Op: opOf(x.renew), Class: sharetxn.ClassAbortable, Group: x.s.c.group, Topic: tp.Topic, Partition: tp.Partition, Err: fmt.Errorf("%w: %w", sharetxn.ErrStale, errAgain)})
-			}
-			if len(runs) == 0 {
-				continue
-			}
-		}
-		x.one(ctx, tp, runs, code, 0)
+// codeFor is a partition's code; one that is missing failed, as Java reads it.
+func codeFor(codes map[partKey]int16, k partKey) int16 {
+	code, answered := codes[k]
+	if !answered {
+		return kerr.InvalidRecordState.Code
 	}
+	return code
+}
+
+// divisible codes are of single offsets, and take their neighbours along.
+func divisible(code int16) bool {
+	return code == kerr.InvalidRecordState.Code || code == kerr.InvalidRequest.Code
 }
 
 // apart parts runs into what lies outside of spans and what lies inside; both
@@ -112,53 +129,59 @@ func apart(runs []acks.Run, spans []span) (outside, inside []acks.Run) {
 	return outside, inside
 }
 
-// one deals with one partition's answer to runs.
-func (x *exchange) one(ctx context.Context, tp acks.TopicIDPartition, runs []acks.Run, code int16, tries int) {
+// one deals with a refused part, and tells whether all of it was taken in the
+// end.
+func (x *exchange) one(ctx context.Context, p *piece, pt part, code int16, tries int) bool {
 	switch {
 	case code == 0:
-		return
-	case code == kerr.InvalidRecordState.Code && x.halves >= 2:
-		if a, b, ok := bisect(runs); ok {
-			x.halves -= 2
-			x.again(ctx, tp, a, 0)
-			x.again(ctx, tp, b, 0)
-			return
+		return true
+	case divisible(code) && (!x.renew || code == kerr.InvalidRecordState.Code) && p.halves < maxHalves:
+		if a, b, ok := bisect(pt.runs); ok {
+			left, right := part{pt.tp, a}, part{pt.tp, b}
+			if !x.again(ctx, p, left, 0) {
+				x.again(ctx, p, right, 0)
+				return false
+			}
+			if _, _, more := bisect(b); more { // it is in the other half then
+				return x.one(ctx, p, right, code, 0)
+			}
+			return x.again(ctx, p, right, 0)
 		}
 	case transient(code) && !x.renew && tries < maxRetries: // renewals come again by themselves
 		select {
 		case <-time.After(backoff(tries + 1)):
-			x.again(ctx, tp, runs, tries+1)
-			return
+			return x.again(ctx, p, pt, tries+1)
 		case <-ctx.Done():
 		}
 	}
-	err := brokerError(opOf(x.renew), x.s.c.group, ackClass(code), code)
-	err.Topic, err.Partition = tp.Topic, tp.Partition
-	x.fail(tp, runs, err)
+	x.fail(p, pt, brokerError("", "", ackClass(code), code))
 	if leaderGone(code) {
-		x.s.moved(keyOf(tp), code, noLeader)
+		x.s.moved(keyOf(pt.tp), code, noLeader)
 	}
+	return false
 }
 
-func (x *exchange) again(ctx context.Context, tp acks.TopicIDPartition, runs []acks.Run, tries int) {
+func (x *exchange) again(ctx context.Context, p *piece, pt part, tries int) bool {
+	p.halves++
 	x.attempts++
-	codes, err := x.s.send(ctx, ackRequest{batches: map[acks.TopicIDPartition][]acks.AcknowledgementBatch{tp: batchesOf(runs)}, renew: x.renew, attempt: x.attempts})
+	codes, err := x.s.send(ctx, ackRequest{parts: []part{pt}, renew: x.renew, attempt: x.attempts})
 	if err != nil {
-		x.fail(tp, runs, err)
-		return
+		x.fail(p, pt, err)
+		return false
 	}
-	code, answered := codes[keyOf(tp)]
-	if !answered {
-		code = kerr.InvalidRecordState.Code
-	}
-	x.one(ctx, tp, runs, code, tries)
+	return x.one(ctx, p, pt, codeFor(codes, keyOf(pt.tp)), tries)
 }
 
-func (x *exchange) fail(tp acks.TopicIDPartition, runs []acks.Run, err error) {
-	k := keyOf(tp)
-	for _, r := range runs {
-		x.failures[k] = append(x.failures[k], failure{r, err})
+// fail notes why a part was not taken; answered tells it, once for what failed
+// for one reason.
+func (x *exchange) fail(p *piece, pt part, err error) {
+	if n := len(p.failures); n > 0 {
+		if f := &p.failures[n-1]; f.tp.Same(pt.tp) && codeOf(f.err) != 0 && codeOf(f.err) == codeOf(err) {
+			f.runs = slices.Concat(f.runs, pt.runs)
+			return
+		}
 	}
+	p.failures = append(p.failures, failure{pt, err})
 }
 
 // transient codes say that nothing was done and that it may work in a moment.
@@ -178,12 +201,18 @@ func ackClass(code int16) sharetxn.Class {
 	return sharetxn.ClassAbortable
 }
 
-func batchesOf(runs []acks.Run) []acks.AcknowledgementBatch {
-	out := make([]acks.AcknowledgementBatch, len(runs))
-	for i, r := range runs {
-		out[i] = acks.AcknowledgementBatch{FirstOffset: r.First, LastOffset: r.Last, Types: []acks.Type{r.Type}}
+// bisect halves acknowledgements that failed together; ok is false for a
+// single offset.
+func bisect(runs []acks.Run) (a, b []acks.Run, ok bool) {
+	if len(runs) > 1 {
+		return runs[:len(runs)/2], runs[len(runs)/2:], true
 	}
-	return out
+	r := runs[0]
+	if r.First == r.Last {
+		return nil, nil, false
+	}
+	mid := r.First + (r.Last-r.First)/2
+	return []acks.Run{{First: r.First, Last: mid, Type: r.Type}}, []acks.Run{{First: mid + 1, Last: r.Last, Type: r.Type}}, true
 }
 
 // send is one ShareAcknowledge; the session's epoch moves with it. Errors: the
@@ -197,7 +226,7 @@ func (s *session) send(ctx context.Context, q ackRequest) (map[partKey]int16, er
 	}
 	req := kmsg.NewPtrShareAcknowledgeRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch, req.IsRenewAck = &c.group, &c.id, s.epoch, q.renew
-	req.Topics = ackTopics(q.batches)
+	req.Topics = ackTopics(q.parts)
 	q.sent = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestSlack)
 	defer cancel()
@@ -230,26 +259,24 @@ func (s *session) send(ctx context.Context, q ackRequest) (map[partKey]int16, er
 	s.tellAcks(q, codes, nil)
 	if q.renew {
 		lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
-		s.renewed(q.batches, codes, q.sent, lock)
+		s.renewed(q.parts, codes, q.sent, lock)
 	}
 	return codes, nil
 }
 
-func ackTopics(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch) []kmsg.ShareAcknowledgeRequestTopic {
-	at := make(map[[16]byte]int)
+func ackTopics(parts []part) []kmsg.ShareAcknowledgeRequestTopic {
 	var out []kmsg.ShareAcknowledgeRequestTopic
-	for tp, bs := range batches {
-		i, ok := at[tp.TopicID]
-		if !ok {
+	for _, pt := range parts {
+		i := slices.IndexFunc(out, func(t kmsg.ShareAcknowledgeRequestTopic) bool { return t.TopicID == pt.tp.TopicID })
+		if i < 0 {
 			i = len(out)
-			at[tp.TopicID] = i
 			t := kmsg.NewShareAcknowledgeRequestTopic()
-			t.TopicID = tp.TopicID
+			t.TopicID = pt.tp.TopicID
 			out = append(out, t)
 		}
 		p := kmsg.NewShareAcknowledgeRequestTopicPartition()
-		p.Partition = tp.Partition
-		for _, b := range bs {
+		p.Partition = pt.tp.Partition
+		for _, b := range batchesOf(pt) {
 			w := kmsg.NewShareAcknowledgeRequestTopicPartitionAcknowledgementBatch()
 			w.FirstOffset, w.LastOffset, w.AcknowledgeTypes = b.FirstOffset, b.LastOffset, wireTypes(b.Types)
 			p.AcknowledgementBatches = append(p.AcknowledgementBatches, w)
@@ -273,9 +300,9 @@ func wireTypes(ts []acks.Type) []int8 {
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.c.cfg.closeTimeout/2)
 	defer cancel()
-	s.failAll(s.takeQueue(func(p *piece) bool { return p.job.renew }), closedError("Renew", s.c.group))
-	if pieces := s.takeQueue(func(*piece) bool { return true }); len(pieces) > 0 {
-		s.acknowledge(ctx, pieces, false)
+	s.failQueue(func(p *piece) bool { return p.job.renew }, closedError("Renew", s.c.group))
+	for l := s.takeQueue(all); len(l.pieces) > 0; l = s.takeQueue(all) {
+		s.acknowledge(ctx, l, false)
 	}
 	if err := s.end(ctx); err != nil {
 		s.c.core.Logger().Warn("sharetxn: share session not closed; its locks end by themselves", "group", s.c.group, "broker", s.node, "err", err)

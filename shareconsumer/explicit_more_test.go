@@ -278,7 +278,7 @@ func TestFencedMemberRejoins(t *testing.T) {
 	testkit.Eventually(ctx, t, "the member noticed", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return rs[0].lost != nil
+		return rs[0].lease.lost != nil
 	})
 	rs[0].Accept()
 	if err := rs[0].batch.CommitSync(ctx); !errors.Is(err, sharetxn.ErrStale) {

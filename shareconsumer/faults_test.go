@@ -11,6 +11,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -147,8 +148,9 @@ func TestQueuedAcknowledgementOfAnOlderDelivery(t *testing.T) {
 	m.mu.Lock()
 	job := m.plain(b.records, false)
 	b.remove(b.records)
-	again := &Record{Record: r.Record, TopicID: r.TopicID, count: 2, c: m, node: r.node, deadline: r.deadline}
-	m.track(again)
+	again := *r.lease
+	again.waiting, again.records, again.live, again.count, again.listed = []*kgo.Record{r.Record}, nil, 0, 2, false
+	m.acquire(&again)
 	m.mu.Unlock()
 	if err := job.wait(ctx); !errors.Is(err, errAgain) {
 		t.Fatalf("an acknowledgement of the older delivery was sent: %v", err)
@@ -195,7 +197,7 @@ func TestRefusalThatStays(t *testing.T) {
 	}{
 		{kerr.CoordinatorNotAvailable, 1 + maxRetries, sharetxn.ClassAbortable},
 		{kerr.UnknownServerError, 1, sharetxn.ClassUnknown},
-		{kerr.InvalidRequest, 1, sharetxn.ClassAbortable},
+		{kerr.InvalidRequest, 3, sharetxn.ClassAbortable}, // of one offset it would be, so they are tried apart
 	} {
 		t.Run(tc.code.Message, func(t *testing.T) {
 			ctx := testkit.Deadline(t, 30*time.Second)
@@ -376,7 +378,7 @@ func TestMarginIsCapped(t *testing.T) {
 func TestWhatCannotRideLeavesAlone(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	in, out := partKey{[16]byte{1}, 0}, partKey{[16]byte{1}, 1}
-	c := &Consumer{polling: 1, cfg: defaults()}
+	c := &Consumer{polling: 1, cfg: defaults(), lock: time.Minute}
 	s := newSession(c, 0)
 	s.want = map[partKey]acks.TopicIDPartition{in: {TopicID: in.topic, Partition: in.part}}
 	for name, tc := range map[string]struct {
@@ -390,7 +392,7 @@ func TestWhatCannotRideLeavesAlone(t *testing.T) {
 		"neither the same": {0, out, sendAcks},
 	} {
 		s.epoch = tc.epoch
-		s.queue = []*piece{{job: &ackJob{c: c}, records: map[partKey][]*Record{tc.part: {{TopicID: tc.part.topic}}}}}
+		s.queue = []*piece{{job: &ackJob{c: c}, parts: []part{{tp: acks.TopicIDPartition{TopicID: tc.part.topic, Partition: tc.part.part}}}}}
 		if got := choose(s.view()); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}

@@ -2,6 +2,7 @@ package shareconsumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -10,47 +11,93 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// riderWait is the longest that acknowledgements on a fetch wait for their
-// results.
-const riderWait = 500 * time.Millisecond
+// order is what a fetch asks for.
+type order struct {
+	records, bytes int
+	wait           time.Duration
+	want           map[partKey]acks.TopicIDPartition
+}
 
-// fetch is one ShareFetch, with the acknowledgements that may ride on it.
-func (s *session) fetch(ctx context.Context) {
+// order fixes what the next fetch asks for, and reserves the memory; c.mu is
+// held.
+func (s *session) order() order {
+	c := s.c
+	asking := 0 // brokers that the memory is shared by
+	for _, x := range c.sessions {
+		if len(x.want) > 0 {
+			asking++
+		}
+	}
+	riders := slices.ContainsFunc(s.queue, func(p *piece) bool { return s.mayRide(p, s.want) })
+	o := order{
+		records: s.granted.records, bytes: min(c.room(), max(1, c.cfg.maxBytes/max(1, asking))), want: s.want,
+		wait: parking{
+			demand: c.polling > 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
+			longest: min(c.cfg.maxWait, c.lock/10, c.cfg.closeTimeout/closePart), // deadlines are counted from now on
+		}.wait(),
+	}
+	if s.granted.scarce {
+		o.wait = min(o.wait, turnWait)
+	}
+	s.asked = o.records
+	c.reserved += o.bytes
+	return o
+}
+
+// room is how many bytes may still be fetched; c.mu is held.
+func (c *Consumer) room() int { return c.cfg.maxBytes - c.bytes - c.reserved }
+
+// supply is what fetches are sized by; c.mu is held.
+func (s *session) supply() supply {
+	c := s.c
+	return supply{mode: c.cfg.mode, acquire: c.cfg.acquire, pace: c.pace, lock: c.lock, poll: c.cfg.maxPollRecords, partitions: len(s.want), asked: s.asked}
+}
+
+// mayRide tells whether a piece goes with a fetch.
+func (s *session) mayRide(p *piece, want map[partKey]acks.TopicIDPartition) bool {
+	return !p.job.renew && !p.job.urgent && s.rides(p, want)
+}
+
+// unreserve gives back what an order reserved.
+func (s *session) unreserve(o order) {
 	c := s.c
 	c.mu.Lock()
-	want := s.want
-	wait := min(c.cfg.maxWait, c.lock/10) // deadlines are counted from now on
-	ration := s.granted
-	if ration.scarce {
-		wait = min(wait, turnWait)
+	defer c.mu.Unlock()
+	c.reserved -= o.bytes
+	c.relieve()
+}
+
+// relieve wakes the sessions that had no room for a fetch; c.mu is held.
+func (c *Consumer) relieve() {
+	if c.starved && c.room() > 0 {
+		c.starved = false
+		c.wakeSessions()
 	}
-	c.mu.Unlock()
-	riders := s.takeQueue(func(p *piece) bool { return !p.job.renew && !p.job.urgent && s.rides(p, want) })
-	if len(riders) > 0 {
-		wait = min(wait, riderWait) // their results come with the answer
-	}
-	all, err := merge(riders)
-	if err != nil {
-		s.failAll(riders, err)
-		all, riders = acks.Set{}, nil
-	}
+}
+
+// fetch is one ShareFetch, with the acknowledgements that may ride on it.
+func (s *session) fetch(ctx context.Context, o order) {
+	defer s.unreserve(o)
+	c := s.c
+	var riders load
 	if s.epoch == 0 {
 		if err := s.reopen(ctx); err != nil {
 			s.unreachable(ctx, err)
 			return
 		}
+	} else {
+		riders = s.takeQueue(func(p *piece) bool { return s.mayRide(p, o.want) })
 	}
-	req, added, dropped := s.fetchRequest(want, all.Map(), wait)
-	req.MaxRecords, req.BatchSize, req.ShareAcquireMode = int32(ration.records), int32(ration.records), int8(c.cfg.acquire)
+	req, added, dropped := s.fetchRequest(o, riders.parts)
 	sent := time.Now()
-	rctx, cancel := context.WithTimeout(ctx, wait+requestSlack)
+	rctx, cancel := context.WithTimeout(ctx, o.wait+requestSlack)
 	kresp, err := c.client.Broker(int(s.node)).Request(rctx, req)
 	cancel()
 	if err != nil {
 		e := &sharetxn.Error{Op: "ShareFetch", Class: sharetxn.ClassUnknown, Group: c.group, Err: err}
 		s.tellFetch(nil, sent, e)
-		s.tellAcks(ackRequest{batches: all.Map(), riding: true, attempt: 1, sent: sent}, nil, e)
-		s.failAll(riders, e)
+		s.tellAcks(ackRequest{parts: riders.parts, riding: true, attempt: 1, sent: sent}, nil, e)
+		riders.fail(e)
 		s.unreachable(ctx, err)
 		return
 	}
@@ -58,8 +105,8 @@ func (s *session) fetch(ctx context.Context) {
 	if resp.ErrorCode != 0 {
 		e := brokerError("ShareFetch", c.group, sharetxn.ClassAbortable, resp.ErrorCode)
 		s.tellFetch(nil, sent, e)
-		s.tellAcks(ackRequest{batches: all.Map(), riding: true, attempt: 1, sent: sent}, nil, e)
-		s.failAll(riders, e)
+		s.tellAcks(ackRequest{parts: riders.parts, riding: true, attempt: 1, sent: sent}, nil, e)
+		riders.fail(e)
 		s.refused(e)
 		return
 	}
@@ -74,7 +121,7 @@ func (s *session) fetch(ctx context.Context) {
 		delete(s.inside, k)
 	}
 	s.tellFetch(resp, sent, nil) // before the records can be polled
-	s.received(ctx, resp, sent, riders, &all)
+	s.received(ctx, resp, sent, &riders)
 }
 
 // reopen makes way for a new session.
@@ -127,21 +174,22 @@ func (s *session) failed(err error) {
 
 // fetchRequest lists what is new to the session, forgets what is not wanted,
 // and carries acknowledgements.
-func (s *session) fetchRequest(want map[partKey]acks.TopicIDPartition, riders map[acks.TopicIDPartition][]acks.AcknowledgementBatch, wait time.Duration) (req *kmsg.ShareFetchRequest, added map[partKey]acks.TopicIDPartition, dropped []partKey) {
+func (s *session) fetchRequest(o order, riders []part) (req *kmsg.ShareFetchRequest, added map[partKey]acks.TopicIDPartition, dropped []partKey) {
 	c := s.c
 	req = kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, s.epoch
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, int32(c.cfg.maxBytes)
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(o.wait.Milliseconds()), 1, int32(o.bytes)
+	req.MaxRecords, req.BatchSize, req.ShareAcquireMode = int32(o.records), int32(o.records), int8(c.cfg.acquire)
 	added = make(map[partKey]acks.TopicIDPartition)
 	listed := make(map[partKey][]acks.AcknowledgementBatch)
-	for k, tp := range want {
+	for k, tp := range o.want {
 		if _, ok := s.inside[k]; !ok {
 			added[k] = tp
 			listed[k] = nil
 		}
 	}
-	for tp, bs := range riders {
-		listed[keyOf(tp)] = bs
+	for _, pt := range riders {
+		listed[keyOf(pt.tp)] = batchesOf(pt)
 	}
 	at := make(map[[16]byte]int)
 	for k, bs := range listed {
@@ -163,7 +211,7 @@ func (s *session) fetchRequest(want map[partKey]acks.TopicIDPartition, riders ma
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
 	for k := range s.inside {
-		if _, ok := want[k]; !ok {
+		if _, ok := o.want[k]; !ok {
 			dropped = append(dropped, k)
 			f := kmsg.NewShareFetchRequestForgottenTopicsData()
 			f.TopicID, f.Partitions = k.topic, []int32{k.part}
@@ -175,7 +223,7 @@ func (s *session) fetchRequest(want map[partKey]acks.TopicIDPartition, riders ma
 
 // received takes an answer apart: results of acknowledgements, errors of
 // partitions, records.
-func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, sent time.Time, riders []*piece, all *acks.Set) {
+func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, sent time.Time, riders *load) {
 	c := s.c
 	lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
 	c.mu.Lock()
@@ -185,6 +233,7 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 		lock = c.lock // version 0 did not tell
 	}
 	c.mu.Unlock()
+	records, redelivered := 0, false
 	codes := make(map[partKey]int16)
 	anew := make(map[partKey][]span)
 	failed := error(nil)
@@ -196,7 +245,8 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			switch {
 			case p.ErrorCode == 0:
 				anew[k] = sanitise(p.AcquiredRecords)
-				s.acquired(k, p, anew[k], sent, lock)
+				records += s.acquired(k, p, anew[k], sent, lock)
+				redelivered = redelivered || slices.ContainsFunc(anew[k], func(x span) bool { return x.count > 1 })
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
 				failed = kerr.ErrorForCode(p.ErrorCode)
@@ -208,13 +258,16 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			}
 		}
 	}
-	s.tellAcks(ackRequest{batches: all.Map(), riding: true, attempt: 1, sent: sent}, codes, nil)
-	x := s.exchange(false)
-	x.anew = anew
-	x.judge(ctx, all, codes)
-	for _, p := range riders {
-		p.answered(x.failures)
+	c.mu.Lock()
+	s.redelivered = redelivered
+	if s.dry++; records > 0 {
+		s.dry = 0
 	}
+	c.mu.Unlock()
+	s.tellAcks(ackRequest{parts: riders.parts, riding: true, attempt: 1, sent: sent}, codes, nil)
+	x := exchange{s: s, attempts: 1, anew: anew}
+	x.judge(ctx, riders, codes)
+	riders.answered()
 	if failed != nil {
 		s.failed(failed)
 		return

@@ -53,14 +53,14 @@ func (h handle) Hold() error {
 
 func lostRecords(rs []*Record) (lost []*Record) {
 	for _, r := range rs {
-		if r.lost != nil {
+		if r.lease.lost != nil {
 			lost = append(lost, r)
 		}
 	}
 	return lost
 }
 
-func staleBecause(r *Record) error { return fmt.Errorf("%w: %w", sharetxn.ErrStale, r.lost) }
+func staleBecause(r *Record) error { return fmt.Errorf("%w: %w", sharetxn.ErrStale, r.lease.lost) }
 
 // Freeze implements bind.Handle.
 func (h handle) Freeze(ctx context.Context) (bind.Frozen, error) {
@@ -90,9 +90,9 @@ func (h handle) Freeze(ctx context.Context) (bind.Frozen, error) {
 // renewalsOf gives the renewals that are under way; c.mu is held.
 func renewalsOf(rs []*Record) map[*ackJob]struct{} {
 	jobs := make(map[*ackJob]struct{})
-	for _, r := range rs {
-		if r.renewal != nil && r.renewal.left > 0 {
-			jobs[r.renewal] = struct{}{}
+	for _, l := range leasesOf(rs) {
+		if l.renewal != nil && l.renewal.left > 0 {
+			jobs[l.renewal] = struct{}{}
 		}
 	}
 	return jobs
@@ -145,7 +145,7 @@ func (h handle) Check() error {
 	}
 	var again []*Record
 	for _, r := range h.b.records {
-		if r.verdict.Transactional() && errors.Is(r.lost, errAgain) {
+		if r.verdict.Transactional() && errors.Is(r.lease.lost, errAgain) {
 			again = append(again, r)
 		}
 	}
@@ -178,7 +178,7 @@ func (h handle) Settle(s bind.Settlement) {
 func (b *Batch) committed() {
 	var back []*Record
 	for _, r := range b.records {
-		if r.verdict == acks.Release && r.lost == nil {
+		if r.verdict == acks.Release && r.lease.lost == nil {
 			back = append(back, r)
 		}
 	}
@@ -197,7 +197,7 @@ func (b *Batch) aborted(freed func(acks.TopicIDPartition) bool) {
 	var gone []*Record
 	for _, r := range b.records {
 		switch {
-		case r.lost != nil, !now.Before(r.deadline),
+		case r.lease.lost != nil, !now.Before(r.lease.deadline),
 			frozenBefore && freed != nil && r.verdict.Transactional() && freed(r.tp()):
 			gone = append(gone, r)
 		default:
@@ -213,7 +213,7 @@ func (b *Batch) aborted(freed func(acks.TopicIDPartition) bool) {
 		b.settle()
 	case b.closed:
 		b.release()
-	case b.claimed:
+	case b.homes != nil:
 		b.unclaim()
 	}
 }

@@ -176,7 +176,7 @@ func (c *Consumer) fenced(why error) {
 func (c *Consumer) outside(why error) (missing bool) {
 	c.epoch = 0
 	c.assigned = make(map[partKey]struct{})
-	c.lose(why, func(*Record) bool { return true })
+	c.lose(why, func(*lease) bool { return true })
 	for _, s := range c.sessions {
 		s.restart = true
 	}

@@ -18,15 +18,10 @@ type Record struct {
 	c       *Consumer
 
 	// The rest belongs to c.mu.
-	batch    *Batch
-	home     *Batch // where it was claimed from
-	node     int32  // broker it was acquired from
-	deadline time.Time
-	verdict  acks.Type // Gap: none
-	gone     bool      // not ours any more, or decided
-	lost     error     // why it is not ours any more, where nobody decided it
-	renewal  *ackJob   // the last one asked for
-	noRenew  bool      // the broker does not renew it
+	lease   *lease // where its lock is
+	batch   *Batch
+	verdict acks.Type // Gap: none
+	gone    bool      // not ours any more, or decided
 }
 
 // Position implements acks.Positioned.
@@ -50,7 +45,7 @@ func (r *Record) DeliveryCount() int32 { return r.count }
 func (r *Record) AcquisitionDeadline() time.Time {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	return r.deadline
+	return r.lease.deadline
 }
 
 // Held tells whether the record is still this member's: neither decided for
@@ -60,7 +55,7 @@ func (r *Record) AcquisitionDeadline() time.Time {
 func (r *Record) Held() bool {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	return !r.gone && r.lost == nil && time.Now().Before(r.deadline)
+	return !r.gone && r.lease.lost == nil && time.Now().Before(r.lease.deadline)
 }
 
 // Accept decides that the record is processed. The last verdict before the
@@ -107,6 +102,11 @@ func (r *Record) decide(t acks.Type) {
 	}
 	c.mu.Unlock()
 	if late {
-		c.misuse("verdict "+t.String()+" came too late and was dropped", where(r))
+		c.misuseLate(r, t)
 	}
+}
+
+// misuseLate tells the hooks of a verdict; c.mu is not held.
+func (c *Consumer) misuseLate(r *Record, t acks.Type) {
+	c.misuse("verdict "+t.String()+" came too late and was dropped", where(r))
 }

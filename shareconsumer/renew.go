@@ -2,10 +2,10 @@ package shareconsumer
 
 import (
 	"context"
-	"slices"
+	"iter"
 	"time"
 
-	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -26,6 +26,7 @@ func (c *Consumer) renewing(ctx context.Context) {
 		c.mu.Lock()
 		next := c.renewDue(time.Now())
 		c.mu.Unlock()
+		c.news.tell()
 		timer.Reset(next)
 		select {
 		case <-timer.C:
@@ -42,29 +43,43 @@ func (c *Consumer) wakeRenewer() { signal(c.renewer) }
 // one is; c.mu is held.
 func (c *Consumer) renewDue(now time.Time) time.Duration {
 	next := time.Hour
-	if c.noRenew || c.closed {
+	if c.closed {
 		return next
 	}
-	see := func(rs []*Record) {
-		due, at := dueOf(rs, c.lock, now)
-		if len(due) > 0 {
-			c.renew(due)
-		}
-		if !at.IsZero() {
-			next = min(next, at.Sub(now))
-		}
-	}
+	soon := func(at time.Time) { next = min(next, at.Sub(now)) }
 	working := false // on a batch whose locks are kept: then it polls again
 	for b := range c.batches {
 		if b.renewable(now) {
 			working = true
-			see(b.records)
+			if due := dueOf(b.records, c.lock, now, soon); len(due) > 0 {
+				c.renew(due)
+			}
 		}
 	}
-	if working || now.Sub(c.polled) < keptBuffered {
-		for _, s := range c.sessions {
-			see(s.buffer)
+	patient := working || now.Sub(c.polled) < keptBuffered
+	for _, s := range c.sessions {
+		var due, late []*lease
+		for _, l := range s.buffer {
+			if at, ever := l.renewAt(c.lock); ever && patient {
+				if !at.After(now) {
+					due = append(due, l)
+				} else {
+					soon(at)
+				}
+				continue
+			}
+			switch at := l.deadline.Add(-c.margin()); {
+			case l.renewal != nil && l.renewal.left > 0: // its end is looked at
+			case at.After(now):
+				soon(at)
+			default:
+				late = append(late, l)
+			}
 		}
+		if len(due) > 0 {
+			c.renewWaiting(due)
+		}
+		c.overdue(late)
 	}
 	return max(next, time.Millisecond)
 }
@@ -74,53 +89,87 @@ func (b *Batch) renewable(now time.Time) bool {
 	return b.state == held || (b.state == open && now.Before(b.keep))
 }
 
-// dueOf picks the records to renew now, and when the next of the others is
-// due; zero if none will be. One under way ends with a look at the rest, one
-// that failed is tried again a little later.
-func dueOf(rs []*Record, lock time.Duration, now time.Time) (due []*Record, next time.Time) {
-	for _, r := range rs {
-		if r.lost != nil || r.noRenew {
-			continue
+// dueOf picks the records to renew now, and tells when others will be due.
+func dueOf(rs []*Record, lock time.Duration, now time.Time, soon func(time.Time)) (due []*Record) {
+	for len(rs) > 0 {
+		l := rs[0].lease
+		n := 1
+		for n < len(rs) && rs[n].lease == l {
+			n++
 		}
-		at := renewAt(r.deadline, lock)
-		if j := r.renewal; j != nil {
-			if j.left > 0 {
-				continue
-			}
-			if again := j.at.Add(lock / 8); again.After(at) {
-				at = again
-			}
+		if at, ever := l.renewAt(lock); ever && !at.After(now) {
+			due = append(due, rs[:n]...)
+		} else if ever {
+			soon(at)
 		}
-		switch {
-		case !at.After(now):
-			due = append(due, r)
-		case next.IsZero() || at.Before(next):
-			next = at
-		}
+		rs = rs[n:]
 	}
-	return due, next
+	return due
 }
 
-// renewAt is when half of the lock is over: early enough to try again.
-func renewAt(deadline time.Time, lock time.Duration) time.Time { return deadline.Add(-lock / 2) }
+// renewAt is when to renew a lease: when half of the lock is over, which is
+// early enough to try again a little later where it failed. ever is false for
+// one that is not to be renewed, or whose renewal is under way: that ends with a
+// look at it.
+func (l *lease) renewAt(lock time.Duration) (at time.Time, ever bool) {
+	if l.lost != nil || l.noRenew || l.s.noRenew {
+		return at, false
+	}
+	at = l.deadline.Add(-lock / 2)
+	if j := l.renewal; j != nil {
+		if j.left > 0 {
+			return at, false
+		}
+		if again := j.at.Add(lock / 8); again.After(at) {
+			at = again
+		}
+	}
+	return at, true
+}
+
+// overdue gives back what nobody polled in time: other members can have it
+// before its lock ends. c.mu is held.
+func (c *Consumer) overdue(late []*lease) {
+	if len(late) == 0 {
+		return
+	}
+	n := 0
+	for _, l := range late {
+		n += len(l.waiting)
+	}
+	c.releaseWaiting(late)
+	c.tellLost(sharetxn.Lost{Records: n, Unpolled: true, Released: true, Err: errLate})
+	c.core.Logger().Warn("sharetxn: records released, nobody polled them in time", "group", c.group, "records", n)
+}
 
 // renewed notes new deadlines, counted from when the request was sent.
-func (s *session) renewed(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch, codes map[partKey]int16, sent time.Time, lock time.Duration) {
+func (s *session) renewed(parts []part, codes map[partKey]int16, sent time.Time, lock time.Duration) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if lock <= 0 { // version 1 of the API does not tell
 		lock = c.lock
 	}
-	for tp, bs := range batches {
-		k := keyOf(tp)
-		if code, ok := codes[k]; !ok || code != 0 {
+	for _, pt := range parts {
+		if code, ok := codes[keyOf(pt.tp)]; !ok || code != 0 {
 			continue
 		}
-		for _, run := range runsOf(bs) {
-			for o := run.First; o <= run.Last; o++ {
-				if r := c.index[k][o]; r != nil && r.node == s.node && r.lost == nil {
-					r.deadline = sent.Add(lock)
+		for l := range s.leases(pt) {
+			if l.lost == nil {
+				l.deadline = sent.Add(lock)
+			}
+		}
+	}
+}
+
+// leases gives the leases from this broker that a part is about, cut so that
+// they are about nothing else; c.mu is held.
+func (s *session) leases(pt part) iter.Seq[*lease] {
+	return func(yield func(*lease) bool) {
+		for _, r := range pt.runs {
+			for _, l := range s.c.carve(keyOf(pt.tp), r.First, r.Last) {
+				if l.s == s && !yield(l) {
+					return
 				}
 			}
 		}
@@ -132,43 +181,51 @@ func (s *session) renewed(batches map[acks.TopicIDPartition][]acks.Acknowledgeme
 // their locks can have ended: the group does not allow it. In both cases the
 // locks just run, and the deadlines stay true. Otherwise records so refused are
 // not ours any more. c.mu is held.
-func (p *piece) notRenewed(failures map[partKey][]failure) {
+func (p *piece) notRenewed() {
 	c := p.job.c
-	var refused []*Record
-	total, expired := 0, false
+	var refused []*lease
+	offsets, of, expired := int64(0), int64(0), false
 	now := time.Now()
-	for k, rs := range p.records {
-		for _, r := range rs {
-			total++
-			i := slices.IndexFunc(failures[k], func(f failure) bool { return f.covers(r) })
-			if i < 0 {
-				continue
+	for _, pt := range p.parts {
+		of += pt.offsets()
+	}
+	for _, f := range p.failures {
+		switch codeOf(f.err) {
+		case kerr.InvalidRequest.Code:
+			if !p.s.noRenew {
+				c.core.Logger().Warn("sharetxn: this broker does not renew acquisition locks", "group", c.group, "broker", p.s.node)
 			}
-			switch codeOf(failures[k][i].err) {
-			case kerr.InvalidRequest.Code:
-				if !c.noRenew {
-					c.core.Logger().Warn("sharetxn: this broker does not renew acquisition locks", "group", c.group)
-				}
-				c.noRenew = true
-			case kerr.InvalidRecordState.Code:
-				refused = append(refused, r)
-				expired = expired || !now.Before(r.deadline)
+			p.s.noRenew = true
+		case kerr.InvalidRecordState.Code:
+			offsets += f.offsets()
+			for l := range p.s.leases(f.part) {
+				refused = append(refused, l)
+				expired = expired || !now.Before(l.deadline)
 			}
 		}
 	}
-	if len(refused) == 0 {
+	if offsets == 0 {
 		return
 	}
-	if len(refused) == total && !expired {
-		c.core.Logger().Warn("sharetxn: acquisition locks were not renewed, they run", "group", c.group, "records", total)
-		for _, r := range refused {
-			r.noRenew = true
+	if offsets == of && !expired {
+		c.core.Logger().Warn("sharetxn: acquisition locks were not renewed, they run", "group", c.group, "records", of)
+		for _, l := range refused {
+			l.noRenew = true
 		}
 		return
 	}
-	for _, r := range refused {
-		if r.lost == nil {
-			r.lost = kerr.InvalidRecordState
+	for _, l := range refused {
+		if l.lost == nil {
+			l.lost = kerr.InvalidRecordState
 		}
+		c.unbuffer(l)
 	}
+}
+
+// offsets is how many the part names.
+func (p part) offsets() (n int64) {
+	for _, r := range p.runs {
+		n += r.Last - r.First + 1
+	}
+	return n
 }

@@ -21,22 +21,27 @@ func TestDueOf(t *testing.T) {
 	in := func(d time.Duration) time.Time { return now.Add(d) }
 	failed := &ackJob{at: in(-time.Second / 2)}
 	for name, c := range map[string]struct {
-		r    *Record
+		l    lease
 		due  bool
 		next time.Time
 	}{
-		"fresh":              {&Record{deadline: in(lock)}, false, in(lock / 2)},
-		"half over":          {&Record{deadline: in(lock / 2)}, true, time.Time{}},
-		"over":               {&Record{deadline: in(-1)}, true, time.Time{}},
-		"lost":               {&Record{deadline: in(1), lost: errAgain}, false, time.Time{}},
-		"not to be had":      {&Record{deadline: in(1), noRenew: true}, false, time.Time{}},
-		"under way":          {&Record{deadline: in(1), renewal: &ackJob{left: 1}}, false, time.Time{}},
-		"failed just now":    {&Record{deadline: in(1), renewal: failed}, false, in(lock/8 - time.Second/2)},
-		"failed a while ago": {&Record{deadline: in(1), renewal: &ackJob{at: in(-lock)}}, true, time.Time{}},
+		"fresh":              {lease{deadline: in(lock)}, false, in(lock / 2)},
+		"half over":          {lease{deadline: in(lock / 2)}, true, time.Time{}},
+		"over":               {lease{deadline: in(-1)}, true, time.Time{}},
+		"lost":               {lease{deadline: in(1), lost: errAgain}, false, time.Time{}},
+		"not to be had":      {lease{deadline: in(1), noRenew: true}, false, time.Time{}},
+		"no broker for it":   {lease{deadline: in(1), s: &session{noRenew: true}}, false, time.Time{}},
+		"under way":          {lease{deadline: in(1), renewal: &ackJob{left: 1}}, false, time.Time{}},
+		"failed just now":    {lease{deadline: in(1), renewal: failed}, false, in(lock/8 - time.Second/2)},
+		"failed a while ago": {lease{deadline: in(1), renewal: &ackJob{at: in(-lock)}}, true, time.Time{}},
 	} {
-		due, next := dueOf([]*Record{c.r}, lock, now)
-		if (len(due) == 1) != c.due || !next.Equal(c.next) {
-			t.Errorf("%s: due %v, next %v", name, len(due) == 1, next)
+		if c.l.s == nil {
+			c.l.s = &session{}
+		}
+		var next time.Time
+		due := dueOf([]*Record{{lease: &c.l}, {lease: &c.l}}, lock, now, func(at time.Time) { next = at })
+		if (len(due) == 2) != c.due || !next.Equal(c.next) {
+			t.Errorf("%s: due %v, next %v", name, len(due), next)
 		}
 	}
 }
@@ -150,7 +155,7 @@ func TestGroupWithoutRenewals(t *testing.T) {
 	testkit.Eventually(ctx, t, "renewing was tried and given up", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return b.records[0].noRenew
+		return b.records[0].lease.noRenew
 	})
 	f, err := h.Freeze(ctx)
 	if err != nil || f.Records != 20 || !f.LockUntil.Equal(deadline) {

@@ -124,7 +124,7 @@ func (c *Consumer) retire() {
 		if newer, again := now[name]; !again || newer == id || assigned[id] {
 			continue
 		}
-		c.lose(errRecreated, func(r *Record) bool { return r.TopicID == id })
+		c.lose(errRecreated, func(l *lease) bool { return l.tp.TopicID == id })
 		delete(c.topics, id)
 		maps.DeleteFunc(c.leaders, func(k partKey, _ leader) bool { return k.topic == id })
 	}

@@ -24,13 +24,19 @@ type session struct {
 	// Under c.mu.
 	want    map[partKey]acks.TopicIDPartition // to fetch from
 	queue   []*piece                          // acknowledgements to send, in order
-	buffer  []*Record                         // fetched and not yet polled
-	fetched time.Time                         // when the buffer's fetch was sent
+	buffer  []*lease                          // fetched and not yet polled
 	restart bool                              // forget the session and open a new one
 	ending  bool                              // on the way
 	granted ration                            // what the fetch under way asks for
 	turn    time.Time                         // when it last asked
 	fetches bool                              // a fetch is under way
+	noRenew bool                              // the broker does not renew locks
+
+	unpolled    int  // records of the buffer
+	out         int  // records that were polled and are not settled
+	asked       int  // records, by the last fetch
+	dry         int  // answers without records, in a row
+	redelivered bool // the last answer had records that were delivered before
 
 	// The goroutine's own.
 	epoch    int32                             // of the next request; 0 opens
@@ -63,18 +69,23 @@ type view struct {
 	renewals bool // queued
 	urgent   bool // queued acknowledgements that somebody waits for, or that cannot ride
 	lazy     bool // queued acknowledgements that may ride on a fetch
+	soon     bool // they were queued just now, and a fetch is near
 	demand   bool // a poll waits
 	buffered bool // a fetch waits to be polled
+	ahead    bool // more may be fetched than is waited for
+	dry      bool // the last fetch brought nothing
 	wanted   bool // there is a partition to fetch from
+	room     bool // in memory
 	paused   bool // a fetch failed a moment ago
 }
 
-// choose: locks first, since they run; then who waits; a fetch only where a
-// poll wants it and nothing waits to be polled, so that memory is bounded by
-// one fetch; acknowledgements that may ride on it leave alone when there is
-// none.
+// choose: locks first, since they run; then who waits; a fetch where a poll
+// wants it and nothing waits to be polled, or where one is worth while in
+// advance. Acknowledgements ride on a fetch that is expected to bring something,
+// and wait a moment for one that is near; any other would be parked with them, so
+// they leave before it.
 func choose(v view) action {
-	fetch := v.demand && !v.buffered && v.wanted && !v.paused
+	fetch := v.wanted && v.room && !v.paused && (v.demand && !v.buffered || v.ahead && !v.dry)
 	switch {
 	case v.closing:
 		return shut
@@ -82,10 +93,10 @@ func choose(v view) action {
 		return sendRenew
 	case v.urgent:
 		return sendAcks
+	case v.lazy && (v.dry || !fetch && !v.soon):
+		return sendAcks
 	case fetch:
 		return fetchRecords
-	case v.lazy:
-		return sendAcks
 	}
 	return rest
 }
@@ -106,11 +117,13 @@ func (s *session) run(ctx context.Context) {
 			c.announce() // to Drain
 		}
 		act := choose(s.view())
+		var o order
 		if act == fetchRecords {
 			now := time.Now()
 			s.fetches, s.granted, s.turn = true, c.ration(s, now), now
+			o = s.order()
 		}
-		pause := time.Until(s.pause)
+		pause := s.restFor(time.Now())
 		c.mu.Unlock()
 		switch act {
 		case shut:
@@ -121,7 +134,7 @@ func (s *session) run(ctx context.Context) {
 		case sendAcks:
 			s.acknowledge(ctx, s.takeQueue(func(p *piece) bool { return !p.job.renew }), false)
 		case fetchRecords:
-			s.fetch(ctx)
+			s.fetch(ctx, o)
 		case rest:
 			var timer <-chan time.Time
 			if pause > 0 {
@@ -144,10 +157,17 @@ func (s *session) run(ctx context.Context) {
 
 // view is taken with c.mu held.
 func (s *session) view() view {
+	c := s.c
+	supply := s.supply()
+	quick := !c.drained && supply.quick(s.redelivered)
 	v := view{
-		closing: s.c.closed, demand: s.c.polling > 0 && !s.c.drained, buffered: len(s.buffer) > 0,
-		wanted: len(s.want) > 0 && s.c.ration(s, time.Now()).records > 0,
+		closing: c.closed, demand: c.polling > 0 && !c.drained, buffered: len(s.buffer) > 0,
+		ahead: quick && supply.scarce(s.unpolled), dry: s.dry > 0,
+		wanted: len(s.want) > 0 && c.ration(s, time.Now()).records > 0, room: c.room() > 0,
 		paused: time.Now().Before(s.pause),
+	}
+	if v.wanted && !v.room {
+		c.starved = true
 	}
 	for _, p := range s.queue {
 		switch {
@@ -156,38 +176,51 @@ func (s *session) view() view {
 		case p.job.urgent, !s.rides(p, s.want):
 			v.urgent = true
 		default:
+			if !v.lazy { // the first is the oldest
+				v.soon = quick && v.buffered && time.Since(p.job.at) < rideWait
+			}
 			v.lazy = true
 		}
 	}
 	return v
 }
 
+// rideWait is how long acknowledgements wait for the fetch that they are to ride
+// on, where records are polled quickly.
+const rideWait = 10 * time.Millisecond
+
+// restFor is after what time something may be due by itself, 0 for never; c.mu
+// is held.
+func (s *session) restFor(now time.Time) time.Duration {
+	d := max(0, s.pause.Sub(now))
+	if len(s.queue) > 0 { // not sent: it waits for a fetch
+		if ride := max(time.Millisecond, s.queue[0].job.at.Add(rideWait).Sub(now)); d == 0 || ride < d {
+			d = ride
+		}
+	}
+	return d
+}
+
 // rides tells whether a piece may go with the next fetch: a session cannot be
 // opened with acknowledgements, and a partition listed only for them would join
 // it. c.mu is held.
 func (s *session) rides(p *piece, want map[partKey]acks.TopicIDPartition) bool {
-	for k := range p.partitions {
-		if _, ok := want[k]; !ok {
+	for _, pt := range p.parts {
+		if _, ok := want[keyOf(pt.tp)]; !ok {
 			return false
 		}
 	}
 	return s.epoch > 0
 }
 
-// takeQueue takes pieces out, ready to be sent.
-func (s *session) takeQueue(which func(*piece) bool) []*piece {
+func all(*piece) bool { return true }
+
+// takeQueue takes pieces out that can be sent together.
+func (s *session) takeQueue(which func(*piece) bool) (l load) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	var out []*piece
-	s.queue = slices.DeleteFunc(s.queue, func(p *piece) bool {
-		if which(p) {
-			p.load()
-			out = append(out, p)
-			return true
-		}
-		return false
-	})
-	return out
+	s.queue = slices.DeleteFunc(s.queue, func(p *piece) bool { return which(p) && l.take(p) })
+	return l
 }
 
 // forgetSession lets the next fetch open a new session. c.mu is held.
@@ -208,7 +241,7 @@ func (s *session) startOver(ctx context.Context) {
 		s.forgetSession()
 		// Also what an answer brought after the member was fenced: ending the
 		// session gives it to others.
-		c.lose(errRestarted, func(r *Record) bool { return r.node == s.node })
+		c.lose(errRestarted, func(l *lease) bool { return l.s == s })
 	}
 	c.mu.Unlock()
 	if !restart {
@@ -266,7 +299,7 @@ func (s *session) lost(why error) {
 	}
 	s.c.mu.Lock()
 	s.forgetSession()
-	s.c.lose(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(r *Record) bool { return r.node == s.node })
+	s.c.lose(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(l *lease) bool { return l.s == s })
 	s.failures++
 	s.pause = time.Now().Add(backoff(s.failures - 1))
 	s.c.mu.Unlock()
@@ -301,9 +334,7 @@ func leaderNamed(code int16) bool {
 func (s *session) moved(k partKey, code int16, hint leader) {
 	c := s.c
 	c.mu.Lock()
-	c.lose(fmt.Errorf("the partition's leader moved: %w", kerr.ErrorForCode(code)), func(r *Record) bool {
-		return r.node == s.node && r.TopicID == k.topic && r.Partition == k.part
-	})
+	c.lose(fmt.Errorf("the partition's leader moved: %w", kerr.ErrorForCode(code)), func(l *lease) bool { return l.s == s && l.key() == k })
 	if l := c.leaders[k]; leaderNamed(code) && hint.node >= 0 && hint.epoch > l.epoch {
 		c.leaders[k] = hint
 	} else if l.node == s.node {
@@ -318,7 +349,12 @@ var errAbandoned = errors.New("the consumer is closing")
 
 // abandon fails whatever waits in the queue.
 func (s *session) abandon(err error) {
-	for _, p := range s.takeQueue(func(*piece) bool { return true }) {
-		p.fail(&sharetxn.Error{Op: "ShareAcknowledge", Class: sharetxn.ClassAbortable, Group: s.c.group, Err: fmt.Errorf("%w: %w", errAbandoned, err)})
+	s.failQueue(all, &sharetxn.Error{Op: "ShareAcknowledge", Class: sharetxn.ClassAbortable, Group: s.c.group, Err: fmt.Errorf("%w: %w", errAbandoned, err)})
+}
+
+// failQueue fails pieces unsent.
+func (s *session) failQueue(which func(*piece) bool, err error) {
+	for l := s.takeQueue(which); len(l.pieces) > 0; l = s.takeQueue(which) {
+		l.fail(err)
 	}
 }

@@ -67,18 +67,27 @@ func TestChoose(t *testing.T) {
 		v    view
 		want action
 	}{
-		"nothing":                       {view{}, rest},
-		"nobody polls":                  {view{wanted: true}, rest},
-		"poll waits":                    {view{wanted: true, demand: true}, fetchRecords},
-		"a fetch is unpolled":           {view{wanted: true, demand: true, buffered: true}, rest},
-		"after a failure":               {view{wanted: true, demand: true, paused: true}, rest},
-		"nothing assigned":              {view{demand: true}, rest},
-		"lazy alone":                    {view{lazy: true}, sendAcks},
-		"lazy rides":                    {view{lazy: true, wanted: true, demand: true}, fetchRecords},
-		"lazy does not wait for pauses": {view{lazy: true, wanted: true, demand: true, paused: true}, sendAcks},
-		"urgent before fetch":           {view{urgent: true, wanted: true, demand: true}, sendAcks},
-		"locks first":                   {view{renewals: true, urgent: true, wanted: true, demand: true}, sendRenew},
-		"closing beats all":             {view{closing: true, renewals: true, urgent: true, wanted: true, demand: true}, shut},
+		"nothing":                        {view{}, rest},
+		"nobody polls":                   {view{wanted: true, room: true}, rest},
+		"poll waits":                     {view{wanted: true, room: true, demand: true}, fetchRecords},
+		"poll waits, after a dry fetch":  {view{wanted: true, room: true, demand: true, dry: true}, fetchRecords},
+		"a fetch is unpolled":            {view{wanted: true, room: true, demand: true, buffered: true}, rest},
+		"quick polls":                    {view{wanted: true, room: true, buffered: true, ahead: true}, fetchRecords},
+		"quick polls, nothing came last": {view{wanted: true, room: true, buffered: true, ahead: true, dry: true}, rest},
+		"memory is full":                 {view{wanted: true, demand: true, ahead: true}, rest},
+		"after a failure":                {view{wanted: true, room: true, demand: true, ahead: true, paused: true}, rest},
+		"nothing assigned":               {view{demand: true, room: true, ahead: true}, rest},
+		"lazy alone":                     {view{lazy: true}, sendAcks},
+		"lazy rides":                     {view{lazy: true, wanted: true, room: true, demand: true}, fetchRecords},
+		"lazy waits for a fetch":         {view{lazy: true, soon: true, wanted: true, room: true, buffered: true}, rest},
+		"lazy waits for no dry one":      {view{lazy: true, soon: true, dry: true, wanted: true, room: true, buffered: true}, sendAcks},
+		"lazy rides in advance":          {view{lazy: true, wanted: true, room: true, ahead: true}, fetchRecords},
+		"lazy goes before a dry fetch":   {view{lazy: true, wanted: true, room: true, demand: true, dry: true}, sendAcks},
+		"lazy does not wait for pauses":  {view{lazy: true, wanted: true, room: true, demand: true, paused: true}, sendAcks},
+		"lazy does not wait for memory":  {view{lazy: true, wanted: true, demand: true}, sendAcks},
+		"urgent before fetch":            {view{urgent: true, wanted: true, room: true, demand: true}, sendAcks},
+		"locks first":                    {view{renewals: true, urgent: true, wanted: true, room: true, demand: true}, sendRenew},
+		"closing beats all":              {view{closing: true, renewals: true, urgent: true, wanted: true, room: true, demand: true}, shut},
 	} {
 		if got := choose(c.v); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -128,15 +137,19 @@ func TestSift(t *testing.T) {
 		"marker at the end":   {[]int64{0}, []span{{0, 1, 1}}, []int64{0}, []extent{{1, 1}}},
 		"marker first":        {[]int64{5}, []span{{4, 5, 1}}, []int64{5}, []extent{{4, 4}}},
 		"no record at all":    {nil, []span{{4, 9, 1}}, nil, []extent{{4, 9}}},
-		"twice the same":      {[]int64{1, 1, 2}, []span{{1, 2, 1}}, []int64{1, 2}, nil},
 		"holes in two ranges": {[]int64{1, 6}, []span{{0, 1, 1}, {5, 6, 1}}, []int64{1, 6}, []extent{{0, 0}, {5, 5}}},
 	} {
-		ours, counts, holes := sift(records(c.records...), c.spans)
+		ours, holes := sift(records(c.records...), c.spans)
 		var offsets []int64
-		for _, r := range ours {
-			offsets = append(offsets, r.Offset)
+		for _, g := range ours {
+			for _, r := range g.records {
+				offsets = append(offsets, r.Offset)
+				if !slices.ContainsFunc(c.spans, func(s span) bool { return s.first <= r.Offset && r.Offset <= s.last && s.count == g.count }) {
+					t.Errorf("%s: offset %d has count %d", name, r.Offset, g.count)
+				}
+			}
 		}
-		if !slices.Equal(offsets, c.ours) || !slices.Equal(holes, c.holes) || len(counts) != len(ours) {
+		if !slices.Equal(offsets, c.ours) || !slices.Equal(holes, c.holes) {
 			t.Errorf("%s: ours %v, holes %v", name, offsets, holes)
 		}
 	}
@@ -161,13 +174,5 @@ func TestBisectReachesSingleOffsets(t *testing.T) {
 	walk([]acks.Run{{First: 3, Last: 7, Type: acks.Accept}, {First: 9, Last: 9, Type: acks.Accept}})
 	if want := []int64{3, 4, 5, 6, 7, 9}; !slices.Equal(singles, want) {
 		t.Fatalf("%v, want %v", singles, want)
-	}
-}
-
-func TestRenewAtHalfOfTheLock(t *testing.T) {
-	testkit.Deadline(t, 10*time.Second)
-	end := time.Unix(100, 0)
-	if got := renewAt(end, 30*time.Second); !got.Equal(time.Unix(85, 0)) {
-		t.Fatalf("renewed at %v", got)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
-	"github.com/sharetxn/sharetxn/acks"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -133,7 +131,7 @@ func (s *session) tellFetch(resp *kmsg.ShareFetchResponse, sent time.Time, err e
 
 // ackRequest is a request with acknowledgements as its hooks are told of it.
 type ackRequest struct {
-	batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch
+	parts   []part
 	renew   bool
 	riding  bool
 	attempt int // from 1
@@ -144,19 +142,14 @@ type ackRequest struct {
 // request as a whole. c.mu is not held.
 func (s *session) tellAcks(q ackRequest, codes map[partKey]int16, err error) {
 	c := s.c
-	if len(q.batches) == 0 || len(c.hooks.acknowledge)+len(c.hooks.renew) == 0 {
+	if len(q.parts) == 0 || len(c.hooks.acknowledge)+len(c.hooks.renew) == 0 {
 		return
 	}
 	e := sharetxn.Acknowledge{Group: c.group, MemberID: c.id, Broker: s.node, Riding: q.riding, Attempt: q.attempt, Took: time.Since(q.sent), Err: err}
-	for tp, bs := range q.batches {
-		p := sharetxn.Acknowledged{Topic: tp.Topic, Partition: tp.Partition, Ranges: len(bs), Err: err}
-		for _, b := range bs {
-			p.Offsets += int(b.Offsets())
-		}
-		code, answered := codes[keyOf(tp)]
-		if !answered {
-			code = kerr.InvalidRecordState.Code // as it is read everywhere
-		}
+	for _, pt := range q.parts {
+		tp := pt.tp
+		p := sharetxn.Acknowledged{Topic: tp.Topic, Partition: tp.Partition, Ranges: len(batchesOf(pt)), Offsets: int(pt.offsets()), Err: err}
+		code := codeFor(codes, keyOf(tp))
 		if err == nil && code != 0 {
 			pe := brokerError(opOf(q.renew), c.group, ackClass(code), code)
 			pe.Topic, pe.Partition = tp.Topic, tp.Partition

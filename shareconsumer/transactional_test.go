@@ -253,7 +253,7 @@ func TestLostRecordIsNotFrozen(t *testing.T) {
 	testkit.Eventually(ctx, t, "the member noticed", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return b.records[0].lost != nil
+		return b.records[0].lease.lost != nil
 	})
 	if _, err := h.Freeze(ctx); !errors.Is(err, sharetxn.ErrStale) {
 		t.Fatalf("froze what was lost: %v", err)

@@ -1,0 +1,230 @@
+package shareconsumer
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// lease is a range of offsets that one answer acquired for this member, or a
+// part of one: brokers tell of locks by ranges, so no record has a lock of its
+// own. It waits to be polled as a whole, and is polled as a whole; it is cut
+// where something befalls a part of it. All of it belongs to c.mu.
+type lease struct {
+	s           *session
+	tp          acks.TopicIDPartition
+	first, last int64     // of its records
+	count       int32     // deliveries, this one included
+	fetched     time.Time // when its fetch was sent
+	deadline    time.Time
+	lost        error   // why it is not ours any more, where nobody decided it
+	renewal     *ackJob // the last one asked for
+	noRenew     bool    // the broker does not renew it
+	listed      bool    // among what is held: no newer delivery has taken its place
+
+	waiting []*kgo.Record // before it is polled
+	bytes   int           // of the answer, that they stand for
+	records []Record      // afterwards
+	live    int           // of records: not gone
+}
+
+func (l *lease) key() partKey { return keyOf(l.tp) }
+
+// cut makes a lease of what lies at or behind an offset; nil if that is nothing
+// or all of it.
+func (l *lease) cut(at int64) *lease {
+	if at <= l.first || at > l.last {
+		return nil
+	}
+	right := new(*l)
+	if n := len(l.waiting); n > 0 {
+		i := sort.Search(n, func(i int) bool { return l.waiting[i].Offset >= at })
+		right.waiting, l.waiting = l.waiting[i:], l.waiting[:i:i]
+		right.first, l.last = right.waiting[0].Offset, l.waiting[i-1].Offset
+		l.bytes = int(int64(l.bytes) * int64(i) / int64(n))
+		right.bytes -= l.bytes
+		return right
+	}
+	i := sort.Search(len(l.records), func(i int) bool { return l.records[i].Offset >= at })
+	right.records, l.records = l.records[i:], l.records[:i:i]
+	right.first, l.last = right.records[0].Offset, l.records[i-1].Offset
+	right.live = 0
+	for i := range right.records {
+		r := &right.records[i]
+		r.lease = right
+		if !r.gone {
+			right.live++
+		}
+	}
+	l.live -= right.live
+	return right
+}
+
+// holdings are the leases of this member by partition, ascending and disjoint:
+// the newest delivery of each offset.
+type holdings map[partKey][]*lease
+
+// from gives the place of the first lease that ends at or behind an offset.
+func (h holdings) from(k partKey, offset int64) int {
+	ls := h[k]
+	if n := len(ls); n == 0 || ls[n-1].last < offset { // as records mostly come
+		return n
+	}
+	return sort.Search(len(ls), func(i int) bool { return ls[i].last >= offset })
+}
+
+// add lists a lease that overlaps none that is listed.
+func (h holdings) add(l *lease) {
+	k := l.key()
+	h[k] = slices.Insert(h[k], h.from(k, l.first), l)
+	l.listed = true
+}
+
+func (h holdings) drop(l *lease) {
+	if !l.listed {
+		return
+	}
+	l.listed = false
+	k := l.key()
+	i := h.from(k, l.first)
+	if ls := slices.Delete(h[k], i, i+1); len(ls) > 0 {
+		h[k] = ls
+	} else {
+		delete(h, k)
+	}
+}
+
+// split cuts a lease wherever it stands; nil if there was nothing to cut. c.mu
+// is held.
+func (c *Consumer) split(l *lease, at int64) *lease {
+	right := l.cut(at)
+	if right == nil {
+		return nil
+	}
+	if l.listed {
+		c.held.add(right)
+	}
+	if i := slices.Index(l.s.buffer, l); i >= 0 {
+		l.s.buffer = slices.Insert(l.s.buffer, i+1, right)
+	}
+	return right
+}
+
+// carve gives the leases of a range of offsets, cut so that none reaches beyond
+// it. c.mu is held.
+func (c *Consumer) carve(k partKey, first, last int64) (ls []*lease) {
+	for i := c.held.from(k, first); i < len(c.held[k]) && c.held[k][i].first <= last; i++ {
+		l := c.held[k][i]
+		if l.first < first {
+			c.split(l, first) // is the next one, or lies behind
+			continue
+		}
+		c.split(l, last+1)
+		ls = append(ls, l)
+	}
+	return ls
+}
+
+// acquire takes a new lease onto the books, to be polled. What this member still
+// has of older deliveries of its offsets is lost, and acknowledgements of them
+// that wait to be sent are taken back: they name no delivery, and would hit the
+// new one. c.mu is held.
+func (c *Consumer) acquire(l *lease) {
+	for _, old := range c.carve(l.key(), l.first, l.last) {
+		if old.lost == nil {
+			c.tellLost(sharetxn.Lost{Records: old.live, Err: errAgain})
+			c.tellLost(sharetxn.Lost{Records: len(old.waiting), Unpolled: true, Err: errAgain})
+		}
+		old.lost = errAgain
+		c.held.drop(old)
+		c.unbuffer(old)
+	}
+	for _, s := range c.sessions {
+		for _, p := range s.queue {
+			p.supersede(l)
+		}
+	}
+	c.held.add(l)
+	l.s.buffer = append(l.s.buffer, l)
+	l.s.unpolled += len(l.waiting)
+	c.bytes += l.bytes
+}
+
+// unbuffer sees to it that nobody polls the lease; c.mu is held.
+func (c *Consumer) unbuffer(l *lease) {
+	if len(l.waiting) == 0 {
+		return
+	}
+	if i := slices.Index(l.s.buffer, l); i >= 0 {
+		l.s.buffer = slices.Delete(l.s.buffer, i, i+1)
+	}
+	c.unwait(l)
+	c.held.drop(l)
+}
+
+// unwait gives what waited, as what waits no more; c.mu is held.
+func (c *Consumer) unwait(l *lease) []*kgo.Record {
+	rs := l.waiting
+	l.s.unpolled -= len(rs)
+	c.bytes -= l.bytes
+	l.waiting, l.bytes = nil, 0
+	return rs
+}
+
+// forget takes records that are settled, or not ours any more, off the books;
+// c.mu is held.
+func (c *Consumer) forget(rs []*Record) {
+	for _, r := range rs {
+		if r.gone {
+			continue
+		}
+		r.gone = true
+		l := r.lease
+		l.s.out--
+		if l.live--; l.live == 0 {
+			c.held.drop(l)
+		}
+	}
+}
+
+// lose marks leases as not ours any more, without anybody having decided their
+// records: they come back to some member. Of frozen ones, what was staged is not
+// touched by it, and what was not the broker will refuse. c.mu is held.
+func (c *Consumer) lose(why error, which func(*lease) bool) {
+	var lost []*lease
+	for _, ls := range c.held {
+		for _, l := range ls {
+			if l.lost == nil && which(l) {
+				l.lost = why
+				lost = append(lost, l)
+			}
+		}
+	}
+	polled, unpolled := 0, 0
+	for _, l := range lost {
+		unpolled += len(l.waiting)
+		c.unbuffer(l)
+		for i := range l.records {
+			if r := &l.records[i]; !r.gone && r.batch.state != frozen { // of a frozen one it is not known what became of it
+				polled++
+			}
+		}
+	}
+	c.tellLost(sharetxn.Lost{Records: polled, Err: why})
+	c.tellLost(sharetxn.Lost{Records: unpolled, Unpolled: true, Err: why})
+}
+
+// leasesOf gives the leases of records, each once where the records are in
+// order; c.mu is held.
+func leasesOf(rs []*Record) (ls []*lease) {
+	for _, r := range rs {
+		if n := len(ls); n == 0 || ls[n-1] != r.lease {
+			ls = append(ls, r.lease)
+		}
+	}
+	return ls
+}
