@@ -69,9 +69,8 @@ type Consumer struct {
 
 	batches  map[*Batch]struct{} // that are not settled
 	held     holdings
-	bytes    int  // fetched and not yet polled
-	reserved int  // for fetches under way
-	starved  bool // a session had no room for a fetch
+	bytes    int // fetched and not yet polled
+	reserved int // for fetches under way
 	pace     pace
 	handed   int       // records, since the pace was looked at
 	polls    int       // calls of Poll

@@ -30,7 +30,7 @@ func (s *session) order() order {
 	}
 	riders := slices.ContainsFunc(s.queue, func(p *piece) bool { return s.mayRide(p, s.want) })
 	o := order{
-		records: s.granted.records, bytes: min(c.room(), max(1, c.cfg.maxBytes/max(1, asking))), want: s.want,
+		records: s.granted.records, bytes: max(1, min(c.room(), c.cfg.maxBytes/max(1, asking))), want: s.want,
 		wait: parking{
 			demand: c.polling > 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
 			longest: min(c.cfg.maxWait, c.lock/10, c.cfg.closeTimeout/closePart), // deadlines are counted from now on
@@ -44,7 +44,9 @@ func (s *session) order() order {
 	return o
 }
 
-// room is how many bytes may still be fetched; c.mu is held.
+// room is how many bytes may still be fetched in advance; where a poll waits a
+// broker is asked in any case, and it may answer with one batch of its log, of
+// whatever size. c.mu is held.
 func (c *Consumer) room() int { return c.cfg.maxBytes - c.bytes - c.reserved }
 
 // supply is what fetches are sized by; c.mu is held.
@@ -64,15 +66,6 @@ func (s *session) unreserve(o order) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reserved -= o.bytes
-	c.relieve()
-}
-
-// relieve wakes the sessions that had no room for a fetch; c.mu is held.
-func (c *Consumer) relieve() {
-	if c.starved && c.room() > 0 {
-		c.starved = false
-		c.wakeSessions()
-	}
 }
 
 // fetch is one ShareFetch, with the acknowledgements that may ride on it.

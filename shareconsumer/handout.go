@@ -75,6 +75,5 @@ func (c *Consumer) newBatch(ls []*lease, n int) *Batch {
 	b.sweepAt = b.sweepAt.Add(c.lock)
 	c.batches[b] = struct{}{}
 	c.handed += n
-	c.relieve()
 	return b
 }

@@ -75,7 +75,7 @@ type view struct {
 	ahead    bool // more may be fetched than is waited for
 	dry      bool // the last fetch brought nothing
 	wanted   bool // there is a partition to fetch from
-	room     bool // in memory
+	room     bool // in memory, for what is fetched in advance
 	paused   bool // a fetch failed a moment ago
 }
 
@@ -85,7 +85,7 @@ type view struct {
 // and wait a moment for one that is near; any other would be parked with them, so
 // they leave before it.
 func choose(v view) action {
-	fetch := v.wanted && v.room && !v.paused && (v.demand && !v.buffered || v.ahead && !v.dry)
+	fetch := v.wanted && !v.paused && (v.demand && !v.buffered || v.ahead && v.room && !v.dry)
 	switch {
 	case v.closing:
 		return shut
@@ -165,9 +165,6 @@ func (s *session) view() view {
 		ahead: quick && supply.scarce(s.unpolled), dry: s.dry > 0,
 		wanted: len(s.want) > 0 && c.ration(s, time.Now()).records > 0, room: c.room() > 0,
 		paused: time.Now().Before(s.pause),
-	}
-	if v.wanted && !v.room {
-		c.starved = true
 	}
 	for _, p := range s.queue {
 		switch {
