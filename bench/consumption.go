@@ -16,6 +16,7 @@ type consumption struct {
 	Records    int `json:"records"`    // a run
 	Partitions int `json:"partitions"` // of the topic
 	Batch      int `json:"batch"`      // bytes of the producer's batches, at most
+	Fetch      int `json:"fetch"`      // records that a fetch or a poll takes at best settings
 }
 
 func (c consumption) title() string {
@@ -94,7 +95,7 @@ func (c consumption) hold(ctx context.Context, s *stage, camp *camp, entrants []
 func (c consumption) run(ctx context.Context, s *stage, camp *camp, e entrant, topic, group string) (*run, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runWait, fmt.Errorf("not done within %v", runWait))
 	defer cancel()
-	if err := s.group(ctx, group, e.groupConfigs()); err != nil {
+	if err := s.group(ctx, group, e.groupSettings()...); err != nil {
 		return nil, err
 	}
 	p, err := camp.call(ctx, e, topic)
@@ -102,8 +103,11 @@ func (c consumption) run(ctx context.Context, s *stage, camp *camp, e entrant, t
 		return nil, err
 	}
 	var before, after time.Duration
-	report, err := p.Do(ctx, contender.Job{Seeds: s.seeds(), Topic: topic, Group: group, Records: c.Records, Best: e.Best},
-		func() { before = processorTime(s.broker()) })
+	j := contender.Job{Seeds: s.seeds(), Topic: topic, Group: group, Records: c.Records}
+	if e.Best {
+		j.Fetch = c.Fetch
+	}
+	report, err := p.Do(ctx, j, func() { before = processorTime(s.broker()) })
 	after = processorTime(s.broker())
 	if err != nil {
 		return nil, err

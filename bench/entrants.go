@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sharetxn/sharetxn/bench/contender"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/integration/kafka"
 )
 
@@ -37,11 +38,13 @@ const (
 
 var contenders = []string{ours, kgos, java, floor}
 
-// groupConfigs are those of an entrant's groups: the locks that a partition may
-// have are a setting like any other.
-func (e entrant) groupConfigs() map[string]string {
+// bestLocks is the most records of a partition that Kafka 4.4 lets a group have
+// locked: a setting of the group, and so of all its members.
+const bestLocks = 4000
+
+func (e entrant) groupSettings() []groupconfig.Setting {
 	if e.Best {
-		return map[string]string{"share.partition.max.record.locks": "4000"}
+		return []groupconfig.Setting{groupconfig.MaxRecordLocks(bestLocks)}
 	}
 	return nil
 }

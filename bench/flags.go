@@ -30,6 +30,7 @@ func parse(args []string) (measurement, error) {
 	fs.IntVar(&m.consume.Records, "records", 500_000, "`records` of a run of consume")
 	fs.IntVar(&m.consume.Partitions, "partitions", 4, "`partitions` of consume's topics")
 	fs.IntVar(&m.consume.Batch, "batch", 16<<10, "`bytes` of producer batches of consume's topics")
+	fs.IntVar(&m.consume.Fetch, "fetch", 4000, "`records` that a fetch or a poll takes at best settings")
 	if err := fs.Parse(args); err != nil {
 		return m, err
 	}
@@ -55,7 +56,7 @@ func parse(args []string) (measurement, error) {
 		}
 		m.sizes = append(m.sizes, n)
 	}
-	for name, n := range map[string]int{"rounds": m.rounds, "records": m.consume.Records, "partitions": m.consume.Partitions, "batch": m.consume.Batch} {
+	for name, n := range map[string]int{"rounds": m.rounds, "records": m.consume.Records, "partitions": m.consume.Partitions, "batch": m.consume.Batch, "fetch": m.consume.Fetch} {
 		if n < 1 {
 			errs = append(errs, fmt.Errorf("-%s: %d, want 1 or more", name, n))
 		}

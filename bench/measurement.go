@@ -44,7 +44,8 @@ type results struct {
 
 // take measures and prints; progress tells what goes on.
 func (m measurement) take(ctx context.Context, out, progress io.Writer) error {
-	r := results{Conditions: fmt.Sprintf("%s %s/%s, %d processors; %d rounds", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), m.rounds)}
+	r := results{Conditions: fmt.Sprintf("%s %s/%s, %d processors, load %s before; %d rounds",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), load(), m.rounds)}
 	if err := m.onKafka(ctx, &r, progress); errors.Is(err, kafka.ErrUnavailable) {
 		r.Missing = err.Error()
 	} else if err != nil {
@@ -63,7 +64,9 @@ func (r results) write(out io.Writer) {
 	if r.Missing != "" {
 		fmt.Fprintf(out, "Nothing was measured on real Kafka, which needs Java and Maven: %s\n", r.Missing)
 	}
-	write(out, r.Standings)
+	if len(r.Standings) > 0 {
+		write(out, r.Standings)
+	}
 	for _, race := range r.Races {
 		race.write(out)
 	}

@@ -19,7 +19,7 @@ import (
 // first records.
 var once = measurement{
 	held: contests, rounds: 1, transactions: 1, heartbeat: 500 * time.Millisecond,
-	consume: consumption{Records: 20_000, Partitions: 2, Batch: 16 << 10}, sizes: []int{100}, who: contenders, best: []bool{true},
+	consume: consumption{Records: 20_000, Partitions: 2, Batch: 16 << 10, Fetch: 4000}, sizes: []int{100}, who: contenders, best: []bool{true},
 	copies: []copies{{2, 1}, {200, 100}, {2000, 1000}},
 }
 

@@ -12,6 +12,17 @@ import (
 // What another process used is read from Linux's /proc; elsewhere it is 0, and
 // the table says nothing.
 
+// load is how many processes ran or wanted to in the last minute: of a run on a
+// busy machine only ratios say something.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	minute, _, _ := strings.Cut(string(text), " ")
+	return minute
+}
+
 // processorTime is what a process has used, user and system.
 func processorTime(pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -11,6 +11,7 @@ import (
 func (r race) write(w io.Writer) {
 	c := r.Contest
 	fmt.Fprintf(w, "\n%s: %d a run, %d partitions, producer batches of up to %d bytes\n", c.title(), c.Records, c.Partitions, c.Batch)
+	fmt.Fprintf(w, "  default is each client's own; best is %d records a fetch or poll, and a group with %d locks a partition\n", c.Fetch, bestLocks)
 	const row = "  %-16s %9s %9s %9s  %9s  %9s %9s %7s  %7s %8s %8s\n"
 	fmt.Fprintf(w, row, "", "a second", "min", "max", "reading", "client us", "broker us", "cores", "peak MB", "first ms", "last ack")
 	for nth, e := range r.Entrants {

@@ -5,21 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // stage is a stock Kafka broker with what contests need of it.
 type stage struct {
 	cluster *kafka.Cluster
 	dir     string
+	cl      *sharetxn.Cluster
 	client  *kgo.Client
 	admin   *kadm.Client
 }
@@ -44,7 +46,11 @@ func openStage(ctx context.Context, heartbeat time.Duration, progress io.Writer)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s.client, err = kgo.NewClient(kgo.SeedBrokers(s.cluster.Seeds()...))
+	s.cl, err = sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(s.cluster.Seeds()...)), sharetxn.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.client, err = s.cl.Client()
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -55,6 +61,9 @@ func openStage(ctx context.Context, heartbeat time.Duration, progress io.Writer)
 func (s *stage) close() error {
 	if s.client != nil {
 		s.client.Close()
+	}
+	if s.cl != nil {
+		s.cl.Close()
 	}
 	return errors.Join(s.cluster.Stop(), os.RemoveAll(s.dir))
 }
@@ -97,28 +106,8 @@ func (s *stage) fill(ctx context.Context, topic string, partitions, records, siz
 }
 
 // group sets a group's configs, beside reading from the start.
-func (s *stage) group(ctx context.Context, name string, configs map[string]string) error {
-	res := kmsg.NewIncrementalAlterConfigsRequestResource()
-	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeGroupConfig, name
-	set := func(key, value string) {
-		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-		c.Name, c.Value = key, &value
-		res.Configs = append(res.Configs, c)
-	}
-	set("share.auto.offset.reset", "earliest")
-	for key, value := range configs {
-		set(key, value)
-	}
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	req.Resources = append(req.Resources, res)
-	resp, err := req.RequestWith(ctx, s.client)
-	if err != nil {
-		return err
-	}
-	if err := kerr.ErrorForCode(resp.Resources[0].ErrorCode); err != nil {
-		return fmt.Errorf("configs of group %s: %w", name, err)
-	}
-	return nil
+func (s *stage) group(ctx context.Context, name string, settings ...groupconfig.Setting) error {
+	return groupconfig.Set(ctx, s.cl, name, append(settings, groupconfig.AutoOffsetReset("earliest"))...)
 }
 
 // drained waits until the broker says that a group has no record left.

@@ -44,14 +44,14 @@ func holdStarts(ctx context.Context, s *stage, camp *camp, entrants []entrant, r
 func start(ctx context.Context, s *stage, camp *camp, e entrant, topic, group string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runWait, fmt.Errorf("not done within %v", runWait))
 	defer cancel()
-	if err := s.group(ctx, group, nil); err != nil {
+	if err := s.group(ctx, group); err != nil {
 		return 0, err
 	}
 	p, err := camp.call(ctx, e, topic)
 	if err != nil {
 		return 0, err
 	}
-	r, err := p.Do(ctx, contender.Job{Seeds: s.seeds(), Topic: topic, Group: group, Records: 1, Best: e.Best}, func() {})
+	r, err := p.Do(ctx, contender.Job{Seeds: s.seeds(), Topic: topic, Group: group, Records: 1}, func() {})
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package contender
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,8 +21,8 @@ import (
 func TestContenders(t *testing.T) {
 	const records, size, partitions = 1500, 10, 2
 	for name := range works {
-		for _, best := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: "/best", false: "/default"}[best], func(t *testing.T) {
+		for _, fetch := range []int{0, 200} {
+			t.Run(fmt.Sprintf("%s/fetch=%d", name, fetch), func(t *testing.T) {
 				ctx := testkit.Deadline(t, time.Minute)
 				b, err := broker.Start(broker.Config{Topics: map[string]int32{"in": partitions}, OffsetReset: "earliest", HeartbeatInterval: 100 * time.Millisecond})
 				if err != nil {
@@ -37,7 +38,7 @@ func TestContenders(t *testing.T) {
 				defer p.Stop()
 				for _, group := range []string{"one", "two"} {
 					first := 0
-					r, err := p.Do(ctx, Job{Seeds: strings.Join(b.Seeds(), ","), Topic: "in", Group: group, Records: records, Best: best}, func() { first++ })
+					r, err := p.Do(ctx, Job{Seeds: strings.Join(b.Seeds(), ","), Topic: "in", Group: group, Records: records, Fetch: fetch}, func() { first++ })
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -67,8 +67,8 @@ func openSession(ctx context.Context, cl *kgo.Client, j Job) (*bareSession, erro
 		return nil, err
 	}
 	s := &bareSession{group: j.Group, member: "AAAAAAAAAAAAAAAAAAAAAQ", topic: t.TopicID, fetchRecords: 500}
-	if j.Best {
-		s.fetchRecords = bestFetch
+	if j.Fetch > 0 {
+		s.fetchRecords = int32(j.Fetch)
 	}
 	leader := t.Partitions[0].Leader
 	for _, p := range t.Partitions {

@@ -9,7 +9,7 @@ type Job struct {
 	Topic   string `json:"topic"`
 	Group   string `json:"group"`
 	Records int    `json:"records"` // to read at least
-	Best    bool   `json:"best"`    // best settings in place of defaults
+	Fetch   int    `json:"fetch"`   // that a fetch or a poll takes; 0: the client's default
 }
 
 // Report is how a job went. Times are in nanoseconds on the wire.

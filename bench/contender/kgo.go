@@ -24,8 +24,8 @@ func kgoShare(ctx context.Context, j Job, w *watch) error {
 			}
 		}),
 	}
-	if j.Best {
-		opts = append(opts, kgo.ShareMaxRecords(bestFetch))
+	if j.Fetch > 0 {
+		opts = append(opts, kgo.ShareMaxRecords(int32(j.Fetch)))
 	}
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {

@@ -21,8 +21,8 @@ func ours(ctx context.Context, j Job, w *watch) (err error) {
 	defer cl.Close()
 	answers := newTally()
 	opts := []shareconsumer.Opt{shareconsumer.Topics(j.Topic), shareconsumer.OnAcknowledged(answers.add)}
-	if j.Best {
-		opts = append(opts, shareconsumer.MaxPollRecords(bestFetch))
+	if j.Fetch > 0 {
+		opts = append(opts, shareconsumer.MaxPollRecords(j.Fetch))
 	}
 	c, err := shareconsumer.New(cl, j.Group, opts...)
 	if err != nil {

@@ -17,9 +17,6 @@ const (
 	envProfile = "SHARETXN_BENCH_PROFILE"   // file for its CPU profile; empty: none
 )
 
-// bestFetch is how many records a fetch or a poll takes at best settings.
-const bestFetch = 4000
-
 // works are the contenders in Go.
 var works = map[string]func(context.Context, Job, *watch) error{
 	"ours":  ours,

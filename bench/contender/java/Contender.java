@@ -56,12 +56,12 @@ public final class Contender {
     }
 
     private static ObjectNode work(JsonNode job) {
-        boolean best = job.get("best").asBoolean();
+        int fetch = job.get("fetch").asInt();
         Properties settings = new Properties();
         settings.put("bootstrap.servers", job.get("seeds").asText());
         settings.put("group.id", job.get("group").asText());
-        if (best) {
-            settings.put("max.poll.records", 4000);
+        if (fetch > 0) {
+            settings.put("max.poll.records", fetch);
         }
         int wanted = job.get("records").asInt();
         int records = 0;
