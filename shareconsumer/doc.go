@@ -8,4 +8,12 @@
 // Transactional through a transaction of package producer, Implicit with the
 // next Poll. In no mode but Implicit is a record acknowledged that the caller
 // did not decide.
+//
+// A member joins at the first Poll and stays until Close, unless MaxPollInterval
+// lets it leave when nobody polls. It gets what the group's coordinator assigns
+// to it of its Topics, which SetTopics replaces at run time; Pause and Resume stop
+// and go on fetching from parts of that. What happens to the member, to its
+// session with each broker, to each fetch and acknowledgement, and to records
+// that go without a verdict is told to the hooks of package sharetxn: HookMember,
+// HookSession, HookFetch, HookAcknowledge, HookRenew, HookLost.
 package shareconsumer

@@ -293,3 +293,61 @@ func (c *cluster) refusePartition(partition int32, code int16) *counter {
 		}}
 	})
 }
+
+// Acknowledgements that ride on a fetch say so; the fetch is told beside them.
+func TestHooksOfRidingAcknowledgements(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	var w watcher
+	c := startCluster(t, 20*time.Second, &w)
+	c.feedTo(ctx, t, 2, 1)
+	m := c.consumer(t)
+	b := poll(ctx, t, m)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = m.Poll(waiting) }()
+	testkit.Eventually(ctx, t, "a poll waits", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.polling == 1
+	})
+	b.AcceptRest()
+	if err := b.CommitAsync(); err != nil {
+		t.Fatal(err)
+	}
+	riding := func(a sharetxn.Acknowledge) bool { return a.Riding }
+	testkit.Eventually(ctx, t, "they rode", func() bool { return slices.ContainsFunc(kept(&w, &w.acks), riding) })
+	cancel()
+	<-done
+	all := kept(&w, &w.acks)
+	a := all[slices.IndexFunc(all, riding)]
+	if a.Err != nil || a.Attempt != 1 || a.Broker != c.Leader("in", 0) || len(a.Partitions) != 1 || a.Partitions[0].Offsets != 2 || a.Partitions[0].Ranges != 1 {
+		t.Errorf("acknowledged %+v", a)
+	}
+	c.waitDone(ctx, t, 2)
+}
+
+// Records that no poll takes before their locks run out are given back, and
+// told as such.
+func TestHooksOfUnpolledRecords(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	var w watcher
+	c := startCluster(t, time.Second, &w)
+	if err := c.SetGroupConfig("g", map[string]string{"share.renew.acknowledge.enable": "false"}); err != nil {
+		t.Fatal(err)
+	}
+	c.feedTo(ctx, t, 3, 1) // one batch of the log, so fetched together
+	m := c.consumer(t, MaxPollRecords(1))
+	first := gather(ctx, t, m, 1)[0]
+	testkit.Eventually(ctx, t, "the locks have ended", func() bool { return !first.Held() })
+	_ = poll(ctx, t, m)
+	for _, l := range kept(&w, &w.lost) {
+		if l.Unpolled && l.Released {
+			if l.Records != 2 || l.Err == nil || l.Group != "g" || l.MemberID != m.id {
+				t.Errorf("released %+v", l)
+			}
+			return
+		}
+	}
+	t.Errorf("nothing was told as released: %+v", kept(&w, &w.lost))
+}
