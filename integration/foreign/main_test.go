@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/integration/target"
 	"go.uber.org/goleak"
 )
 
 // What the tests share, made once; err is why there is none.
 var shared struct {
-	java    *java
-	targets []*target
-	err     error
+	java     *java
+	clusters []*cluster
+	err      error
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -63,12 +64,12 @@ func begin(ctx context.Context, dir string) (stop func() error, err error) {
 		}
 		return errors.Join(errs...)
 	}
-	real := make(chan error, 1)
 	var stock *kafka.Cluster
+	started := make(chan error, 1)
 	go func() { // beside what else has to start
 		var err error
-		stock, err = kafka.Start(ctx, dir, 1)
-		real <- err
+		stock, err = target.Start(ctx, dir, 1)
+		started <- err
 	}()
 	binary, err := build(ctx, dir)
 	if err == nil {
@@ -77,14 +78,16 @@ func begin(ctx context.Context, dir string) (stop func() error, err error) {
 	if err == nil {
 		stops = append(stops, shared.java.stop)
 	}
-	err = errors.Join(err, <-real)
+	if noStock := <-started; err == nil {
+		err = noStock
+	}
 	if stock != nil {
 		stops = append(stops, stock.Stop)
 	}
 	if err != nil {
 		return stop, err
 	}
-	shared.targets = append(shared.targets, &target{name: "stock Kafka", seeds: stock.Seeds(), real: true})
+	shared.clusters = append(shared.clusters, &cluster{name: "stock Kafka", seeds: stock.Seeds(), brokers: stock.Brokers, real: true})
 	for _, e := range []struct {
 		name    string
 		args    []string
@@ -99,7 +102,7 @@ func begin(ctx context.Context, dir string) (stop func() error, err error) {
 			return stop, fmt.Errorf("%s: %w", e.name, err)
 		}
 		stops = append(stops, b.stop)
-		shared.targets = append(shared.targets, &target{name: e.name, seeds: b.seeds, staging: e.staging})
+		shared.clusters = append(shared.clusters, &cluster{name: e.name, seeds: b.seeds, brokers: len(b.seeds), staging: e.staging})
 	}
 	return stop, nil
 }

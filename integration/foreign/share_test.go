@@ -121,7 +121,8 @@ func valuesOf(ds []delivery) (vs []string) {
 
 // Each of Java's verdicts does what it says, by commitSync and by commitAsync.
 func TestJavaVerdicts(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		topic := w.topic(ctx, t, "in", 1)
 		group := w.configs(ctx, t, "g", "share.record.lock.duration.ms=10000", "share.delivery.count.limit=2")
 		w.feed(ctx, t, topic, 6, 1)
@@ -184,7 +185,8 @@ func TestJavaVerdicts(t *testing.T) {
 // A lock that ends gives the record to another member, and the first one's
 // acknowledgement is refused; so does a close without one.
 func TestJavaLocks(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		topic := w.topic(ctx, t, "in", 1)
 		group := w.configs(ctx, t, "g", "share.record.lock.duration.ms=1000")
 		w.feed(ctx, t, topic, 1, 1)
@@ -214,7 +216,8 @@ func TestJavaLocks(t *testing.T) {
 // The next poll accepts what the one before gave, and so does commitSync; close
 // gives it back.
 func TestJavaImplicit(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		topic := w.topic(ctx, t, "in", 3)
 		group := w.configs(ctx, t, "g")
 		m := w.javaMember(ctx, t, group, topic, nil)
@@ -250,7 +253,8 @@ func TestJavaImplicit(t *testing.T) {
 // In record_limit mode a poll has no more than it asks for, in batch_optimized
 // mode whole producer batches.
 func TestJavaAcquireModes(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		for mode, want := range map[string]int{"record_limit": 3, "batch_optimized": 10} {
 			topic := w.topic(ctx, t, mode, 1)
 			group := w.configs(ctx, t, mode)

@@ -179,7 +179,8 @@ func (w *world) ours(ctx context.Context, t *testing.T, k *taken, group, topic, 
 // Java's members, kgo's and ours share the work of one group: every record is
 // acknowledged by one of them, in its first delivery.
 func TestMembersTogether(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		const partitions = 2
 		topic, out := w.topic(ctx, t, "in", partitions), w.topic(ctx, t, "out", 1)
 		group := w.configs(ctx, t, "g")

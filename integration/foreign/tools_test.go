@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sharetxn/sharetxn/internal/testkit"
 )
 
 // printed is what a tool did.
@@ -102,7 +104,8 @@ func contains(t *testing.T, what, out string, parts ...string) {
 // A topic's life, by kafka-topics, kafka-configs, the consoles,
 // kafka-get-offsets and kafka-delete-records.
 func TestTopicTools(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		topic := w.name + "-topic"
 		w.ran(ctx, t, topicTool, "", "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=600000")
 		if p := w.tool(ctx, t, topicTool, "", "--create", "--topic", topic); p.Exit != 1 || !strings.Contains(p.Out, "already exists") {
@@ -150,7 +153,8 @@ func TestTopicTools(t *testing.T) {
 // A share group's life, by kafka-configs, the console share consumer,
 // kafka-share-groups and kafka-groups.
 func TestShareGroupTools(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		topic := w.topic(ctx, t, "in", 1)
 		group := w.name + ".g"
 		w.ran(ctx, t, configTool, "", "--alter", "--entity-type", "groups", "--entity-name", group,
@@ -223,7 +227,8 @@ func cells(rows []map[string]string, key, value, column string) (out []string) {
 // What the cluster is, by kafka-features, kafka-broker-api-versions,
 // kafka-cluster, kafka-log-dirs and kafka-metadata-quorum.
 func TestClusterTools(t *testing.T) {
-	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
+	onEach(t, func(t *testing.T, w *world) {
+		ctx := testkit.Deadline(t, limit)
 		levels := make(map[string]string)
 		for line := range strings.Lines(w.ran(ctx, t, featureTool, "", "describe")) {
 			f := strings.Fields(line)
@@ -239,7 +244,7 @@ func TestClusterTools(t *testing.T) {
 			t.Errorf("features %v", levels)
 		}
 		versions := w.ran(ctx, t, versionsTool, "")
-		if n := strings.Count(versions, "ShareFetch(78): 1 to 2 [usable: 2]"); n != len(w.seeds) {
+		if n := strings.Count(versions, "ShareFetch(78): 1 to 2 [usable: 2]"); n != w.brokers {
 			t.Errorf("%d brokers tell their versions of ShareFetch:\n%s", n, versions)
 		}
 		contains(t, "versions", versions, "ShareGroupHeartbeat(76): 1 [usable: 1]", "ShareAcknowledge(79): 1 to 2 [usable: 2]",
@@ -251,7 +256,7 @@ func TestClusterTools(t *testing.T) {
 			contains(t, "versions like stock Kafka", versions, "StreamsGroupTopologyDescriptionUpdate(93): 0 [usable: 0]", "UnregisterController(94): 0 [usable: 0]")
 		}
 		contains(t, "cluster", w.ran(ctx, t, clusterTool, "", "cluster-id"), "Cluster ID: ")
-		if rows := table(w.ran(ctx, t, clusterTool, "", "list-endpoints")); len(rows) != len(w.seeds) || rows[0]["STATE"] != "unfenced" {
+		if rows := table(w.ran(ctx, t, clusterTool, "", "list-endpoints")); len(rows) != w.brokers || rows[0]["STATE"] != "unfenced" {
 			t.Errorf("endpoints %v", rows)
 		}
 		topic := w.topic(ctx, t, "in", 1)

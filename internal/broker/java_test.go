@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -143,6 +144,35 @@ func TestSourcesOfGroupConfigs(t *testing.T) {
 		}
 		if f.group != slices.Equal(groups, []string{"g"}) || (!f.group && len(groups) > 0) {
 			t.Errorf("types %v: groups %v", f.types, groups)
+		}
+	}
+}
+
+// Who has a partition's log tells its producers; others do not.
+func TestFollowersDescribeProducers(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := start(t, Config{Brokers: 3})
+	cl := client(t, c)
+	adm := kadm.NewClient(cl)
+	for replicas, answers := range map[int16]map[int32]int16{
+		1: {0: 0, 1: codeNotLeader, 2: codeNotLeader},
+		2: {0: 0, 1: 0, 2: codeNotLeader},
+		3: {0: 0, 1: 0, 2: 0},
+	} {
+		topic := fmt.Sprintf("replicas-%d", replicas)
+		if _, err := adm.CreateTopic(ctx, 1, replicas, nil, topic); err != nil {
+			t.Fatal(err)
+		}
+		req := kmsg.NewPtrDescribeProducersRequest()
+		req.Topics = []kmsg.DescribeProducersRequestTopic{{Topic: topic, Partitions: []int32{0}}}
+		for node, want := range answers {
+			resp, err := cl.Broker(int(node)).Request(ctx, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := resp.(*kmsg.DescribeProducersResponse).Topics[0].Partitions[0].ErrorCode; got != want {
+				t.Errorf("%d replicas, node %d: %d, want %d", replicas, node, got, want)
+			}
 		}
 	}
 }

@@ -14,7 +14,8 @@ const (
 // that have a transaction open on the partition: kfake, which sees no ends,
 // would name them for ever. Idle and idempotent producers are not named. Where
 // several are open the start of each is given as the oldest's, the last stable
-// offset.
+// offset. Leader and followers answer, as on Kafka: kafka-transactions
+// find-hanging asks one broker about all logs that it has.
 func (c *Cluster) describeProducers(node int32, req *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
 	open := make(map[txn.Partition][]txn.View)
@@ -26,13 +27,17 @@ func (c *Cluster) describeProducers(node int32, req *kmsg.DescribeProducersReque
 	for _, t := range req.Topics {
 		st := kmsg.NewDescribeProducersResponseTopic()
 		st.Topic = t.Topic
+		replicas := 0
+		if info := c.kf.TopicInfo(t.Topic); info != nil {
+			replicas = info.NumReplicas
+		}
 		for _, p := range t.Partitions {
 			sp := kmsg.NewDescribeProducersResponseTopicPartition()
 			sp.Partition = p
 			switch info := c.kf.PartitionInfo(t.Topic, p); {
 			case info == nil:
 				sp.ErrorCode = codeUnknownTopicOrPartition
-			case info.Leader != node:
+			case !hasLog(node, info.Leader, int32(replicas), int32(len(c.nodes()))):
 				sp.ErrorCode = codeNotLeader
 			default:
 				for _, v := range open[txn.Partition{Topic: t.Topic, Partition: p}] {
@@ -48,4 +53,10 @@ func (c *Cluster) describeProducers(node int32, req *kmsg.DescribeProducersReque
 		resp.Topics = append(resp.Topics, st)
 	}
 	return resp
+}
+
+// hasLog tells whether a node is the leader of a partition or a follower: kfake
+// says in metadata that those are the nodes behind the leader, in a ring.
+func hasLog(node, leader, replicas, brokers int32) bool {
+	return (node-leader+brokers)%brokers < max(1, replicas)
 }

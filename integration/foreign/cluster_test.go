@@ -2,32 +2,30 @@ package foreign
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/sharetxn/sharetxn/integration/kafka"
-	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/integration/target"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// target is a cluster that tests run on.
-type target struct {
-	name  string
-	seeds []string
-	real  bool // stock Kafka
+// cluster is what tests run on.
+type cluster struct {
+	name    string
+	seeds   []string
+	brokers int
+	real    bool // stock Kafka
 
 	staging bool // acknowledgements in transactions (KIP-1289)
 }
 
-// world is what one test has of a target: clients, and a name of its own.
+// world is what one test has of a cluster: clients, and a name of its own.
 type world struct {
-	*target
+	*cluster
 	plain *kgo.Client
 	adm   *kadm.Client
 	name  string
@@ -36,37 +34,24 @@ type world struct {
 // worlds numbers them, so that a test that runs again has fresh names.
 var worlds atomic.Int64
 
-// limit is what one test may take on one target: most take a second or three,
+// limit is what one test may take on one cluster: most take a second or three,
 // but the machine may be busy, and on stock Kafka the first use of groups and
 // of transactions makes their topics.
-const limit = 2 * time.Minute
+const limit = 90 * time.Second
 
-// onEach runs a test on every target.
-func onEach(t *testing.T, test func(context.Context, *testing.T, *world)) {
+// onEach runs a test on every cluster.
+func onEach(t *testing.T, test func(*testing.T, *world)) {
 	t.Helper()
-	require(t, shared.err)
-	for _, target := range shared.targets {
-		t.Run(target.name, func(t *testing.T) {
-			ctx := testkit.Deadline(t, limit)
-			cl, err := kgo.NewClient(kgo.SeedBrokers(target.seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	target.Require(t, shared.err)
+	for _, c := range shared.clusters {
+		t.Run(c.name, func(t *testing.T) {
+			cl, err := kgo.NewClient(kgo.SeedBrokers(c.seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer cl.Close()
-			test(ctx, t, &world{target, cl, kadm.NewClient(cl), fmt.Sprintf("w%d", worlds.Add(1))})
+			test(t, &world{c, cl, kadm.NewClient(cl), fmt.Sprintf("w%d", worlds.Add(1))})
 		})
-	}
-}
-
-// require skips a test where there is no Java, except in CI, where that is a
-// failure.
-func require(t *testing.T, err error) {
-	t.Helper()
-	if errors.Is(err, kafka.ErrUnavailable) && os.Getenv("CI") != "true" {
-		t.Skip("needs Java's clients and stock Kafka, that is a JDK and Maven: ", err)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
