@@ -21,8 +21,10 @@ BENCH    ?=
 
 VERSIONS ?= 4.2.1 4.3.1 4.4.0
 PACKAGES ?= ./...
+RECORDS  ?= 1000000
+ROUNDS   ?= 3
 
-.PHONY: help demo test test-kafka-matrix lint bench fuzz clean
+.PHONY: help demo test test-kafka-matrix endurance lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +37,9 @@ test: $(GOTESTSUM) ## all tests of all modules, with the race detector
 
 test-kafka-matrix: $(GOTESTSUM) ## integration's tests on each Kafka version, as processes (VERSIONS="4.2.1" PACKAGES=./conformance)
 	@GOTESTSUM=$(GOTESTSUM) scripts/matrix "$(VERSIONS)" "$(PACKAGES)"
+
+endurance: ## a million records, four members, three brokers, and faults (RECORDS=60000 ROUNDS=1)
+	@cd integration && go test -count=1 -v -timeout=20m -run '^TestEndurance$$' ./endurance -records=$(RECORDS) -rounds=$(ROUNDS) -pace=8s
 
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
 	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)
