@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/bench/contender"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 )
 
@@ -94,9 +95,7 @@ func (c *clock) onAcknowledged(r shareconsumer.AckResult) {
 		c.finish(r.Err)
 		return
 	}
-	n := 0
-	for _, b := range r.Batches {
-		n += int(b.LastOffset - b.FirstOffset + 1)
+	if n := contender.Accepted(r); n > 0 {
+		c.add(n)
 	}
-	c.add(n)
 }

@@ -28,7 +28,10 @@ func TestClock(t *testing.T) {
 			t.Fatal("over though 6 are left")
 		default:
 		}
-		c.onAcknowledged(shareconsumer.AckResult{Batches: []acks.AcknowledgementBatch{{FirstOffset: 0, LastOffset: 3}, {FirstOffset: 5, LastOffset: 5}}})
+		c.onAcknowledged(shareconsumer.AckResult{Batches: []acks.AcknowledgementBatch{
+			{FirstOffset: 0, LastOffset: 3, Types: []acks.Type{acks.Accept}},
+			{FirstOffset: 4, LastOffset: 5, Types: []acks.Type{acks.Release, acks.Accept}},
+		}})
 		time.Sleep(time.Second)
 		c.add(1)
 		if err := c.wait(t.Context()); err != nil {

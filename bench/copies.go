@@ -121,7 +121,7 @@ func check(ctx context.Context, b *broker.Cluster, records int) error {
 
 // plain is the loop of a service that can live with duplicates: nothing ties
 // its outputs to its acknowledgements.
-func plain(acknowledge func(context.Context, job, *shareconsumer.Batch) error) func(context.Context, job) error {
+func plain(acknowledge func(context.Context, *shareconsumer.Batch) error) func(context.Context, job) error {
 	return func(ctx context.Context, j job) (err error) {
 		c, err := shareconsumer.New(j.cl, group, shareconsumer.Topics(input), shareconsumer.MaxPollRecords(j.perTxn),
 			shareconsumer.OnAcknowledged(j.clock.onAcknowledged))
@@ -149,7 +149,7 @@ func plain(acknowledge func(context.Context, job, *shareconsumer.Batch) error) f
 				return err
 			}
 			b.AcceptRest()
-			if err := acknowledge(ctx, j, b); err != nil {
+			if err := acknowledge(ctx, b); err != nil {
 				return err
 			}
 		}
@@ -158,17 +158,10 @@ func plain(acknowledge func(context.Context, job, *shareconsumer.Batch) error) f
 }
 
 // commitSync waits for the brokers' answers before the next poll.
-func commitSync(ctx context.Context, j job, b *shareconsumer.Batch) error {
-	n := b.Len()
-	err := b.CommitSync(ctx)
-	if err == nil {
-		j.clock.add(n)
-	}
-	return err
-}
+func commitSync(ctx context.Context, b *shareconsumer.Batch) error { return b.CommitSync(ctx) }
 
 // commitAsync lets the acknowledgements ride on the next fetch.
-func commitAsync(_ context.Context, _ job, b *shareconsumer.Batch) error { return b.CommitAsync() }
+func commitAsync(_ context.Context, b *shareconsumer.Batch) error { return b.CommitAsync() }
 
 // processed is the same service on a Processor, but for the handler with its
 // defaults.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -52,6 +53,21 @@ func ours(ctx context.Context, j Job, w *watch) (err error) {
 	return nil
 }
 
+// Accepted is how many records a result says are accepted.
+func Accepted(r shareconsumer.AckResult) (records int) {
+	if r.Err != nil {
+		return 0
+	}
+	for _, b := range r.Batches {
+		for run := range b.Runs() {
+			if run.Type == acks.Accept {
+				records += int(run.Last - run.First + 1)
+			}
+		}
+	}
+	return records
+}
+
 // tally counts records whose acknowledgement was answered.
 type tally struct {
 	mu      sync.Mutex
@@ -64,9 +80,7 @@ func newTally() *tally { return &tally{changed: make(chan struct{}, 1)} }
 
 func (t *tally) add(r shareconsumer.AckResult) {
 	t.mu.Lock()
-	for _, b := range r.Batches {
-		t.records += int(b.Offsets())
-	}
+	t.records += Accepted(r)
 	t.err = errors.Join(t.err, r.Err)
 	t.mu.Unlock()
 	select {
