@@ -34,6 +34,7 @@ func All() []Case {
 		renewal,
 		counts,
 		locks,
+		offsets,
 		transactions,
 		found,
 	)

@@ -120,6 +120,6 @@ func (p *partition) decide(e *entry, t acks.Type, rule ackRule) {
 		to = Acknowledged
 	}
 	e.end(to)
-	p.written = true
+	p.write()
 	p.tell(Event{Kind: EventDecided, Type: t, To: to}, was)
 }

@@ -10,18 +10,16 @@ import (
 
 // describeOffsets answers DescribeShareGroupOffsets; no topics means all that
 // the group has. Start offset and lag are -1 where nothing was acknowledged or
-// given back yet, since they come from what was persisted.
+// given back yet, since they come from what was persisted; so it is of topics
+// and groups that do not exist, which Kafka does not look for (measured).
 func (e *Engine) describeOffsets(ctx context.Context, c Conn, req *kmsg.DescribeShareGroupOffsetsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.DescribeShareGroupOffsetsResponse)
 	for _, g := range req.Groups {
 		out := kmsg.NewDescribeShareGroupOffsetsResponseGroup()
 		out.GroupID = g.GroupID
-		switch {
-		case e.cfg.Log.GroupCoordinator(g.GroupID) != c.Node:
+		if e.cfg.Log.GroupCoordinator(g.GroupID) != c.Node {
 			out.ErrorCode = codeNotCoordinator
-		case !e.knows(g.GroupID):
-			out.ErrorCode = codeGroupIDNotFound
-		default:
+		} else {
 			for _, t := range e.topicsOf(g) {
 				out.Topics = append(out.Topics, e.describeTopic(ctx, g.GroupID, t.Topic, t.Partitions))
 			}
@@ -29,13 +27,6 @@ func (e *Engine) describeOffsets(ctx context.Context, c Conn, req *kmsg.Describe
 		resp.Groups = append(resp.Groups, out)
 	}
 	return resp
-}
-
-func (e *Engine) knows(group string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	g := e.groups[group]
-	return g != nil && g.epoch > 0
 }
 
 func (e *Engine) topicsOf(g kmsg.DescribeShareGroupOffsetsRequestGroup) []kmsg.DescribeShareGroupOffsetsRequestGroupTopic {
@@ -73,7 +64,9 @@ func (e *Engine) describeTopic(ctx context.Context, group, name string, parts []
 		p := kmsg.NewDescribeShareGroupOffsetsResponseGroupTopicPartition()
 		p.Partition, p.StartOffset, p.Lag = part, -1, -1
 		if !ok || part < 0 || part >= t.Partitions {
-			p.ErrorCode = codeUnknownTopicOrPartition
+			if ok {
+				p.ErrorCode = codeUnknownTopicOrPartition
+			}
 			out.Partitions = append(out.Partitions, p)
 			continue
 		}
@@ -85,7 +78,7 @@ func (e *Engine) describeTopic(ctx context.Context, group, name string, parts []
 		case err != nil:
 			p.ErrorCode = codeUnknownServerError
 		case sp != nil && sp.written:
-			p.StartOffset = sp.start
+			p.StartOffset = sp.told
 			p.Lag = bounds.End - sp.start - sp.deliveryComplete()
 		}
 		e.mu.Unlock()
@@ -137,7 +130,7 @@ func (e *Engine) setStart(k partKey, start int64) {
 		delete(e.parts, k)
 	} else {
 		p := e.newPartition(k, start)
-		p.written = true
+		p.write()
 		e.parts[k] = p
 	}
 	e.broadcast()

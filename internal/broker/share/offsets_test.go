@@ -41,8 +41,8 @@ func TestDescribeOffsets(t *testing.T) {
 	ctx := testkit.Deadline(t, 10*time.Second)
 	r := newRig(ctx, t, nil)
 	r.add(10)
-	if got := r.offsets(0, ofGroup("g")); got[0].ErrorCode != codeGroupIDNotFound {
-		t.Fatalf("unknown group: %+v", got)
+	if got := r.offsets(0, ofGroup("g")); got[0].ErrorCode != codeNone || len(got[0].Topics) != 0 {
+		t.Fatalf("unknown group (measured): %+v", got)
 	}
 	u := r.user("a")
 	u.join()
@@ -54,21 +54,24 @@ func TestDescribeOffsets(t *testing.T) {
 	u.mustAck(batch(5, 6, acks.Accept))
 	r.wantOffsets("two accepted", 0, 8)
 	u.mustAck(batch(0, 1, acks.Accept), batch(2, 4, acks.Reject))
-	r.wantOffsets("seven done", 7, 3)
+	r.wantOffsets("seven done, and the start trails (measured)", 0, 3)
 	u.mustAck(batch(7, 9, acks.Accept))
-	r.wantOffsets("all done", 10, 0)
+	r.wantOffsets("all done", 7, 0)
 	r.add(4)
-	r.wantOffsets("four more", 10, 4)
+	r.wantOffsets("four more", 7, 4)
 	if got := r.offsets(1, ofGroup("g")); got[0].ErrorCode != codeNotCoordinator {
 		t.Fatalf("elsewhere: %+v", got)
 	}
 	got := r.offsets(0, ofGroup("g",
 		kmsg.DescribeShareGroupOffsetsRequestGroupTopic{Topic: "no", Partitions: []int32{0}},
 		kmsg.DescribeShareGroupOffsetsRequestGroupTopic{Topic: "in", Partitions: []int32{0, 5}}))[0]
-	if got.Topics[0].Partitions[0].ErrorCode != codeUnknownTopicOrPartition || got.Topics[1].Partitions[1].ErrorCode != codeUnknownTopicOrPartition {
-		t.Fatalf("unknown ones: %+v", got.Topics)
+	if p := got.Topics[0].Partitions[0]; p.ErrorCode != codeNone || p.StartOffset != -1 || p.Lag != -1 {
+		t.Fatalf("unknown topic (measured): %+v", p)
 	}
-	if p := got.Topics[1].Partitions[0]; p.ErrorCode != 0 || p.StartOffset != 10 {
+	if got.Topics[1].Partitions[1].ErrorCode != codeUnknownTopicOrPartition {
+		t.Fatalf("unknown partition: %+v", got.Topics)
+	}
+	if p := got.Topics[1].Partitions[0]; p.ErrorCode != 0 || p.StartOffset != 7 {
 		t.Fatalf("known one beside: %+v", p)
 	}
 	r.log.fail = errors.New("on purpose")

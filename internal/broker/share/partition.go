@@ -13,7 +13,8 @@ type partition struct {
 	end     int64 // first offset never acquired (SPEO + 1)
 	entries []entry
 
-	written bool // something was persisted: until then Kafka describes no start
+	written bool  // something was persisted: until then Kafka describes no start
+	told    int64 // the start as it was persisted: every write carries the one before it moves
 
 	sem     semantics   // of the profile
 	observe func(Event) // nil: nobody
@@ -47,6 +48,10 @@ func (p *partition) tell(ev Event, of entry) {
 	}
 	p.observe(ev)
 }
+
+// write is what a change of records persists of the partition. It comes before
+// settle, so that what Kafka describes trails the start by a write (measured).
+func (p *partition) write() { p.written, p.told = true, p.start }
 
 func (p *partition) setLimits(l limits) { p.limit, p.maxLocks = l.delivery, l.locks }
 
@@ -128,7 +133,7 @@ func (p *partition) pending() bool {
 // did it.
 func (p *partition) giveBack(e *entry, why Event) {
 	was := *e
-	p.written = true
+	p.write()
 	*e = entry{first: e.first, last: e.last, state: Available, count: e.count, persisted: e.count}
 	if e.count >= p.limit {
 		e.state = Archived

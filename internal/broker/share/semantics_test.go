@@ -140,7 +140,7 @@ func TestOffsetsOfStaged(t *testing.T) {
 			r.wantOffsets("staged", -1, -1)
 		}
 		r.e.Outcome(7, 4, true)
-		r.wantOffsets("committed", 5, 5)
+		r.wantOffsets("committed, and the start trails", 0, 5)
 	}
 }
 

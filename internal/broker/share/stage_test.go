@@ -210,7 +210,7 @@ func TestOneMarkerDecidesAll(t *testing.T) {
 		t.Fatalf("marker decided %d offsets", n)
 	}
 	r.wantWindow("committed", 9, 10)
-	r.wantOffsets("committed", 9, 1)
+	r.wantOffsets("committed, and the start trails", 0, 1)
 	if n := r.e.Outcome(7, 4, true); n != 0 {
 		t.Fatalf("marker again decided %d offsets", n)
 	}

@@ -53,7 +53,8 @@ func (p *partition) keep(e *entry) {
 		e.deadline = time.Time{}
 	}
 	if !p.sem.volatile {
-		e.persisted, p.written = e.count, true
+		e.persisted = e.count
+		p.write()
 	}
 }
 
@@ -83,7 +84,7 @@ func (p *partition) outcome(producerID int64, markerEpoch int16, commit bool) (r
 		case commit:
 			to, _ := p.sem.target(e.verdict)
 			e.end(to)
-			p.written = true
+			p.write()
 		case p.sem.abortFrees:
 			*e = entry{first: e.first, last: e.last, state: Available, count: e.count, persisted: e.count}
 		default:
