@@ -111,12 +111,19 @@ func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err err
 // gives up.
 const startFor = 30 * time.Second
 
+// faultFor is the same where it is known why: more brokers may be about to start.
+const faultFor = 10 * time.Second
+
 // ready makes the producer ready, in spite of what passes by itself.
 func (m *member) ready(start context.Context) error {
 	began := time.Now()
 	for attempt := 1; ; attempt++ {
 		err := m.producer.InitTransactions(start)
-		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > startFor || !pause(start, backoff(attempt)) {
+		patience := startFor
+		if _, known := errors.AsType[*sharetxn.InternalTopicsError](err); known {
+			patience = faultFor
+		}
+		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > patience || !pause(start, backoff(attempt)) {
 			return err
 		}
 		m.log.Warn("sharetxn: member not ready yet", "group", m.cfg.Group, "member", m.n, "err", err)

@@ -159,11 +159,12 @@ func (c *Consumer) start() {
 		c.started, c.cancel, c.endLive = true, cancel, endLive
 		c.spawn = func(s *session) { go s.run(ctx) }
 		c.unlist = c.core.Register(c.group, c.id, c)
-		c.wg.Add(3)
+		c.wg.Add(4)
 		c.mu.Unlock()
 		go c.membership(ctx, live)
 		go c.routing(live)
 		go c.renewing(live)
+		go c.preflight(live)
 	})
 }
 

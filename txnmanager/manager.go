@@ -11,6 +11,7 @@ import (
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/groupmeta"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/preflight"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -165,7 +166,8 @@ func (m *TransactionManager) ProveStaging(ctx context.Context) error {
 // what they left open. Idempotent: once it succeeded it does nothing. Errors:
 // ErrTxnOpen; ErrOutcomeUnknown if the outcome cannot be settled yet; ErrFenced,
 // ErrUnsupported (transaction.version below 2) or a refusal by configuration or
-// access, of class fatal; ErrClosed.
+// access, of class fatal; *InternalTopicsError, within seconds, where there can be
+// no coordinator yet; ErrClosed.
 func (m *TransactionManager) Init(ctx context.Context) error {
 	ctx, free := m.leash.bound(ctx, m.cfg.resolve)
 	defer free()
@@ -241,8 +243,11 @@ func (m *TransactionManager) initialise(ctx context.Context) error {
 	return m.advance("InitProducerId", evReady)
 }
 
-// take repeats InitProducerId until it is answered for good; the turn is held.
+// take repeats InitProducerId until it is answered for good, or it is known that
+// there is no coordinator; the turn is held.
 func (m *TransactionManager) take(ctx context.Context, c *coordinator, known identity) (identity, error) {
+	ctx, stop := preflight.Guard(ctx, m.core, preflight.Transactions)
+	defer stop()
 	var pause backoff
 	for {
 		got, err := c.initOnce(ctx, known, m.cfg.timeout)
@@ -253,7 +258,10 @@ func (m *TransactionManager) take(ctx context.Context, c *coordinator, known ide
 			return unknownIdentity, err
 		}
 		if ended := pause.wait(ctx); ended != nil {
-			return unknownIdentity, failureOf(c.id, "InitProducerId", sharetxn.ClassAbortable, errors.Join(ended, err))
+			if _, known := errors.AsType[*sharetxn.InternalTopicsError](ended); !known {
+				ended = errors.Join(ended, err)
+			}
+			return unknownIdentity, failureOf(c.id, "InitProducerId", sharetxn.ClassAbortable, ended)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 	groups, others := part(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool { return isGroup(r.ResourceType) })
 	rest := *req
 	rest.Resources = others
-	if len(groups) == 0 {
+	if len(groups) == 0 && c.cfg.InternalReplicas == (InternalReplicas{}) {
 		return nil, errKfake
 	}
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
@@ -124,6 +124,7 @@ func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *km
 			return nil, err
 		}
 		resp = kresp.(*kmsg.DescribeConfigsResponse)
+		c.tellReplicas(req, resp)
 	}
 	for _, g := range groups {
 		out := kmsg.NewDescribeConfigsResponseResource()

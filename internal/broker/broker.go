@@ -38,6 +38,8 @@ type Config struct {
 	LacksStaging []int32      // nodes that do not advertise staging; may name ones that join later
 	ShareVersion int16        // finalized share.version at first; default what staging needs, in Stock44 its highest
 
+	InternalReplicas InternalReplicas // wanted of the internal topics
+
 	// MaxVersions lowers, by API key, what all brokers offer, as older software
 	// would: a key with a negative one is not offered at all. Requests above are
 	// answered as Kafka does, by the end of the connection. Not of ApiVersions.

@@ -17,6 +17,7 @@ import (
 const (
 	keyProduce            = 0
 	keyListGroups         = 16
+	keyFindCoordinator    = 10
 	keyApiVersions        = 18
 	keyCreateTopics       = 19
 	keyInitProducerID     = 22
@@ -71,7 +72,7 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 		return c.listConfigResources(conn, q)
 	case keyDescribeTopics:
 		return c.describeTopics(conn, q)
-	case keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
+	case keyFindCoordinator, keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics,
 		keyJoinGroup, keyConsumerHeartbeat, keyOffsetCommit:
@@ -127,7 +128,12 @@ var errKfake = errors.New("for kfake")
 // own answers what this package and those below it answer.
 func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m kmsg.Request) (kmsg.Response, error) {
 	node := conn.Node
+	if resp := c.withoutTopics(m); resp != nil {
+		return resp, nil
+	}
 	switch m := m.(type) {
+	case *kmsg.FindCoordinatorRequest:
+		return c.findCoordinator(m)
 	case *wire.Request:
 		return c.engine.Stage(ctx, c.shareConn(conn, q), m), nil
 	case *kmsg.InitProducerIDRequest:
