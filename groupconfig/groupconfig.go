@@ -155,13 +155,14 @@ func describe(ctx context.Context, group string, ask func(context.Context, *kmsg
 	if err != nil {
 		return Configs{}, err
 	}
-	for _, res := range resp.(*kmsg.DescribeConfigsResponse).Resources {
-		if res.ErrorCode != 0 {
-			return Configs{}, refusal("DescribeConfigs", group, res.ErrorCode, res.ErrorMessage, ErrInvalidValue)
-		}
-		return read(res.Configs), nil
+	answers := resp.(*kmsg.DescribeConfigsResponse).Resources
+	if len(answers) != 1 {
+		return Configs{}, fmt.Errorf("DescribeConfigs: %d answers for one group", len(answers))
 	}
-	return Configs{}, errors.New("a broker answered for no resource")
+	if res := answers[0]; res.ErrorCode != 0 {
+		return Configs{}, refusal("DescribeConfigs", group, res.ErrorCode, res.ErrorMessage, ErrInvalidValue)
+	}
+	return read(answers[0].Configs), nil
 }
 
 // Between two looks at brokers that do not have it yet.

@@ -70,11 +70,10 @@ func (i *isolation) require(start context.Context, cl *sharetxn.Cluster) error {
 		return nil
 	}
 	began := time.Now()
-	for attempt := 1; ; attempt++ {
+	for attempt := 1; start.Err() == nil; attempt++ {
 		c, err := groupconfig.Describe(start, cl, i.group)
 		switch {
-		case start.Err() != nil:
-			return nil
+		case start.Err() != nil: // stopped: Run ends without an error
 		case err == nil && c.IsolationLevel == groupconfig.ReadCommitted:
 			return nil
 		case err == nil:
@@ -82,7 +81,9 @@ func (i *isolation) require(start context.Context, cl *sharetxn.Cluster) error {
 		case sharetxn.IsFatal(err), time.Since(began) > startFor:
 			return &sharetxn.Error{Op: "Run", Class: sharetxn.ClassFatal, Group: i.group, Err: fmt.Errorf("the group's isolation level, which must be read_committed, cannot be read: %w", err)}
 		}
-		i.log.Warn("sharetxn: the group's isolation level is not read yet, again", "group", i.group, "err", err)
-		pause(start, backoff(attempt))
+		if pause(start, backoff(attempt)) {
+			i.log.Warn("sharetxn: the group's isolation level is not read yet, again", "group", i.group, "err", err)
+		}
 	}
+	return nil
 }
