@@ -205,7 +205,10 @@ func TestCloseTwiceAndAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for range m.Batches(ctx) { // closes what it gave
+			for _, err := range m.Batches(ctx) { // closes what it gave
+				if err != nil {
+					t.Errorf("Batches: %v", err)
+				}
 			}
 		})
 		wg.Go(func() {

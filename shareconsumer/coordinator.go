@@ -2,7 +2,6 @@ package shareconsumer
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -54,17 +53,12 @@ func (k *coordinator) find(ctx context.Context) (code int16, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, found := range resp.Coordinators { // kgo fills it whatever the version
-		if found.ErrorCode != 0 {
-			return found.ErrorCode, nil
-		}
-		k.node, k.known = found.NodeID, true
-		return 0, nil
+	if resp.ErrorCode != 0 { // of the one key; kgo fills it whatever the version
+		return resp.ErrorCode, nil
 	}
-	return 0, errNoCoordinator
+	k.node, k.known = resp.NodeID, true
+	return 0, nil
 }
-
-var errNoCoordinator = errors.New("FindCoordinator's answer names no coordinator")
 
 const leaveEpoch = -1
 
