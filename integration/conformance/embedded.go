@@ -64,9 +64,28 @@ func (e *embedded) Nodes() (ids []int32) {
 	return ids
 }
 
-func (e *embedded) Kill(_ context.Context, node int32) error {
+// Kill also does what a controller would: other brokers lead what that one led.
+func (e *embedded) Kill(ctx context.Context, node int32) error {
 	e.c.StopNode(node)
-	return nil
+	if e.nodes == 1 {
+		return nil
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(e.Seeds()...), kgo.DisableClientMetrics())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	topics, err := kadm.NewClient(cl).ListTopics(ctx)
+	if err != nil {
+		return err
+	}
+	next := (node + 1) % int32(e.nodes)
+	topics.EachPartition(func(p kadm.PartitionDetail) {
+		if p.Leader == node && err == nil {
+			err = e.c.MoveLeader(p.Topic, p.Partition, next)
+		}
+	})
+	return err
 }
 
 func (e *embedded) Restart(_ context.Context, node int32) error { return e.c.StartNode(node) }

@@ -59,7 +59,6 @@ func (e *Engine) acknowledge(c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Res
 		e.endSession(key)
 	}
 	resp.AcquisitionLockTimeoutMillis = e.lockMillis(key.group)
-	var leaders []int32
 	for _, t := range req.Topics {
 		rt := kmsg.NewShareAcknowledgeResponseTopic()
 		rt.TopicID = t.TopicID
@@ -71,20 +70,11 @@ func (e *Engine) acknowledge(c Conn, req *kmsg.ShareAcknowledgeRequest) kmsg.Res
 			}
 			out := kmsg.NewShareAcknowledgeResponseTopicPartition()
 			out.Partition, out.ErrorCode = r.part, r.code
-			if r.leader >= 0 { // without a hint Kafka writes zeros
-				out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = r.leader, r.epoch
-			}
-			leaders = append(leaders, r.leader)
 			rt.Partitions = append(rt.Partitions, out)
 		}
 		if len(rt.Partitions) > 0 {
 			resp.Topics = append(resp.Topics, rt)
 		}
-	}
-	for _, n := range e.endpoints(leaders) {
-		ep := kmsg.NewShareAcknowledgeResponseNodeEndpoint()
-		ep.NodeID, ep.Host, ep.Port, ep.Rack = n.id, n.host, n.port, n.rack
-		resp.NodeEndpoints = append(resp.NodeEndpoints, ep)
 	}
 	return resp
 }
@@ -97,7 +87,12 @@ func (e *Engine) applyAcks(c Conn, key sessionKey, asks []ackAsk, renew bool) []
 	for _, a := range asks {
 		r := ackResult{placed: e.place(c.Node, a.tp)}
 		switch r.code = r.placed.code; r.code {
-		case codeNone, codeNotLeaderOrFollower:
+		case codeNotLeaderOrFollower:
+			// A broker that does not lead has no such share partition loaded; of
+			// leaders only fetches are told (measured).
+			r.code, r.leader, r.epoch = codeUnknownTopicOrPartition, -1, -1
+			fallthrough
+		case codeNone:
 			if code := checkBatches(a.batches, renew); code != codeNone {
 				r.code = code
 			}
