@@ -39,12 +39,13 @@ var worlds atomic.Int64
 // of transactions makes their topics.
 const limit = 90 * time.Second
 
-// onEach runs a test on every cluster.
+// onEach runs a test on every cluster, side by side: most of it is waiting.
 func onEach(t *testing.T, test func(*testing.T, *world)) {
 	t.Helper()
 	target.Require(t, shared.err)
 	for _, c := range shared.clusters {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			cl, err := kgo.NewClient(kgo.SeedBrokers(c.seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 			if err != nil {
 				t.Fatal(err)
