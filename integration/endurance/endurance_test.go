@@ -30,6 +30,10 @@ const (
 	topic, group = "endured", "enduring"
 	partitions   = 6
 	limit        = 10 // deliveries of a record
+
+	// A member that was killed keeps its partitions until its session ends, and
+	// some of them nobody else has.
+	session = 8 * time.Second
 )
 
 // world is what the test acts on.
@@ -53,7 +57,7 @@ func TestEndurance(t *testing.T) {
 	ctx := testkit.Deadline(t, time.Duration(2+3**rounds)*time.Minute)
 	w := &world{dir: t.TempDir(), fired: make(map[string]int)}
 	var err error
-	w.k, err = target.Start(ctx, t.TempDir(), 3)
+	w.k, err = target.Start(ctx, t.TempDir(), 3, kafka.Set("group.share.min.session.timeout.ms", session.Milliseconds()))
 	target.Require(t, err)
 	t.Cleanup(func() { must(t, w.k.Stop()) })
 	t.Cleanup(func() { // before the brokers end
@@ -81,7 +85,11 @@ func TestEndurance(t *testing.T) {
 		rest := *records - backlog
 		portion := rest*(i+1)/len(faults) - rest*i/len(faults)
 		produced := make(chan error, 1)
-		go func() { produced <- l.produce(ctx, portion, *pace) }()
+		over := *pace
+		if f.burst {
+			over = 0
+		}
+		go func() { produced <- l.produce(ctx, portion, over) }()
 		if err := f.do(ctx, t); err != nil {
 			t.Fatalf("%s: %v", f.name, err)
 		}
@@ -125,7 +133,7 @@ func (w *world) prepare(ctx context.Context, t *testing.T) {
 	must(t, err)
 	defer ours.Close()
 	must(t, groupconfig.Set(ctx, ours, group, groupconfig.AutoOffsetReset("earliest"),
-		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(15*time.Second)))
+		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(15*time.Second), groupconfig.SessionTimeout(session)))
 }
 
 // judge holds the producer's account against the members'.

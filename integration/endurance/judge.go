@@ -13,13 +13,15 @@ type judge struct {
 // mark is all that is known of a record.
 type mark struct {
 	accepted uint16 // times
-	maybe    bool   // it may have been, and who asked for it cannot tell
+	maybe    bool   // it may have been: the answer was lost
+	dead     bool   // it may have been: the member was killed that asked for it
 }
 
 // verdict is the result.
 type verdict struct {
 	Produced, Accepted int
-	Unproven           int // not accepted by any log, but under way when a member died or an answer was lost
+	Unproven           int // accepted by no log, but asked for with an answer lost, or by a member that was killed
+	Dead               int // those of a member that was killed
 	Duplicates         int // records that were accepted more than once
 	Strays             int
 	Deliveries         int // the most of any record
@@ -74,7 +76,7 @@ func (j *judge) member(log []entry, killed bool) {
 	}
 	for a := range open {
 		m := j.marks[a.partition][a.offset]
-		m.maybe = true
+		m.dead = true
 		j.marks[a.partition][a.offset] = m
 	}
 }
@@ -91,8 +93,11 @@ func (j *judge) verdict() verdict {
 				if m.accepted > 1 {
 					v.Duplicates++
 				}
-			case m.maybe:
+			case m.maybe || m.dead:
 				v.Unproven++
+				if m.dead {
+					v.Dead++
+				}
 			case len(v.Lost) < 20:
 				v.Lost = append(v.Lost, fmt.Sprintf("%d/%d", p, o))
 			}
@@ -105,6 +110,6 @@ func (j *judge) verdict() verdict {
 func (v verdict) LostCount() int { return v.Produced - v.Accepted - v.Unproven }
 
 func (v verdict) String() string {
-	return fmt.Sprintf("%d produced, %d accepted, %d unproven (under way when a member died or an answer was lost), %d lost, %d accepted more than once, at most %d deliveries",
-		v.Produced, v.Accepted, v.Unproven, v.LostCount(), v.Duplicates, v.Deliveries)
+	return fmt.Sprintf("%d produced, %d accepted, %d unproven (%d of them under way when a member was killed, the others with the answer lost), %d lost, %d accepted more than once, at most %d deliveries",
+		v.Produced, v.Accepted, v.Unproven, v.Dead, v.LostCount(), v.Duplicates, v.Deliveries)
 }

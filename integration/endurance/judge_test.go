@@ -31,7 +31,7 @@ func TestJudge(t *testing.T) {
 			{[]entry{try(0, 2, 1), told(refused, 0, 0), told(accepted, 1, 2)}, false},
 			{[]entry{try(0, 0, 2), told(accepted, 0, 0)}, false},
 		}, verdict{Accepted: 3, Deliveries: 2}},
-		{"under way when killed", []life{{[]entry{try(0, 2, 1), told(accepted, 0, 1)}, true}}, verdict{Accepted: 2, Unproven: 1, Deliveries: 1}},
+		{"under way when killed", []life{{[]entry{try(0, 2, 1), told(accepted, 0, 1)}, true}}, verdict{Accepted: 2, Unproven: 1, Dead: 1, Deliveries: 1}},
 		{"never told, and not killed", []life{{[]entry{try(0, 2, 1), told(accepted, 0, 1)}, false}}, verdict{Accepted: 2, Deliveries: 1, Lost: []string{"0/2"}}},
 		{"refused, then killed", []life{{[]entry{try(0, 2, 1), told(accepted, 0, 1), told(refused, 2, 2)}, true}}, verdict{Accepted: 2, Deliveries: 1, Lost: []string{"0/2"}}},
 		{"an answer lost", []life{{[]entry{try(0, 2, 1), told(accepted, 0, 1), told(unknown, 2, 2)}, false}}, verdict{Accepted: 2, Unproven: 1, Deliveries: 1}},
