@@ -49,6 +49,7 @@ type acquireAsk struct {
 	exact      bool  // record_limit: not one more than maxRecords
 	committed  bool  // read_committed: aborted batches are archived unseen
 	chunk      Chunk
+	moves      int // leader moves when the leader was looked up
 }
 
 // acquired is what the member gets. filtered tells that something was taken that

@@ -27,6 +27,7 @@ type Engine struct {
 	wake     chan struct{}   // closed and replaced when something may have become available
 	timer    *time.Timer     // fires at the earliest lock's end
 	timerAt  time.Time
+	moves    int // of leaders, so far
 	closed   bool
 }
 
@@ -110,6 +111,7 @@ func (e *Engine) LeaderChanged(topic [16]byte, part int32) {
 			p.leaderMoved()
 		}
 	}
+	e.moves++
 	e.broadcast()
 }
 

@@ -200,6 +200,7 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 	var out []served
 	records, bytes := int64(req.MaxRecords), int64(req.MaxBytes)
 	for _, tp := range e.turn(s) {
+		moves := e.moved()
 		p := e.placeIn(s, c.Node, tp)
 		if p.code != codeNone {
 			out = append(out, served{placed: p})
@@ -208,7 +209,7 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 		if records <= 0 || bytes <= 0 {
 			continue
 		}
-		got, code := e.acquireFrom(ctx, key, s, p, records, bytes, req)
+		got, code := e.acquireFrom(ctx, key, s, p, moves, records, bytes, req)
 		if p.code = code; code == codeNone && len(got.ranges) == 0 && !got.filtered {
 			continue
 		}
@@ -221,9 +222,16 @@ func (e *Engine) collect(ctx context.Context, c Conn, key sessionKey, s *session
 	return out
 }
 
+// moved counts the leader moves so far.
+func (e *Engine) moved() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.moves
+}
+
 // acquireFrom reads without the lock and then takes what is still free, so a
 // member that was faster costs another read and never a record twice.
-func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, s *session, p placed, records, bytes int64, req *kmsg.ShareFetchRequest) (acquired, int16) {
+func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, s *session, p placed, moves int, records, bytes int64, req *kmsg.ShareFetchRequest) (acquired, int16) {
 	k := partKey{key.group, p.topic, p.part}
 	if code := e.load(ctx, k, p.name); code != codeNone {
 		return acquired{}, code
@@ -252,7 +260,7 @@ func (e *Engine) acquireFrom(ctx context.Context, key sessionKey, s *session, p 
 		}
 		got, again := e.acquire(key, s, k, acquireAsk{
 			owner: key.member, from: from, maxRecords: records, batchSize: int64(req.BatchSize),
-			exact: req.ShareAcquireMode == recordLimit, committed: committed, chunk: chunk,
+			exact: req.ShareAcquireMode == recordLimit, committed: committed, chunk: chunk, moves: moves,
 		})
 		if !again {
 			return got, codeNone
@@ -269,6 +277,9 @@ func (e *Engine) acquire(key sessionKey, s *session, k partKey, a acquireAsk) (g
 	sp := e.partition(k)
 	if sp == nil || e.sessions[key] != s || e.closed {
 		return acquired{}, false // the session ended while we read: nobody would hold the records
+	}
+	if e.moves != a.moves {
+		return acquired{}, false // this may be the leader no more; who waits for records is woken and looks again
 	}
 	sp.logStartMoved(a.chunk.Bounds.Start)
 	cfg := e.group(k.group).config

@@ -240,6 +240,13 @@ func TestPartitionErrors(t *testing.T) {
 		{"moved", func(x *rig, _ *kmsg.ShareFetchRequest) {
 			x.log.with("in", 0, func(p *fakePartition) { p.leader, p.epoch = 1, 6 })
 		}, codeNotLeaderOrFollower, 1},
+		{"moved while the log is read", func(x *rig, _ *kmsg.ShareFetchRequest) {
+			x.log.onRead = func() {
+				x.log.onRead = nil
+				x.log.with("in", 0, func(p *fakePartition) { p.leader, p.epoch = 1, 6 })
+				x.e.LeaderChanged(x.in, 0)
+			}
+		}, codeNotLeaderOrFollower, 1},
 		{"log fails", func(x *rig, _ *kmsg.ShareFetchRequest) { x.log.fail = errors.New("on purpose") }, codeUnknownServerError, 0},
 	} {
 		r := newRig(ctx, t, nil)
