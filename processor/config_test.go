@@ -48,6 +48,7 @@ func TestNewChecks(t *testing.T) {
 		"a loop":                {func(c *Config) { c.DeadLetter.Topic = "in" }, "DeadLetter.Topic"},
 		"members":               {func(c *Config) { c.Members = -1 }, "Members"},
 		"concurrency":           {func(c *Config) { c.Concurrency = -1 }, "Concurrency"},
+		"input isolation":       {func(c *Config) { c.InputIsolation = 3 }, "InputIsolation"},
 		"records":               {func(c *Config) { c.MaxRecords = -1 }, "MaxRecords"},
 		"bytes":                 {func(c *Config) { c.MaxBytes = -1 }, "MaxBytes"},
 		"wait":                  {func(c *Config) { c.MaxWait = -1 }, "MaxWait"},
