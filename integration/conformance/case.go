@@ -35,6 +35,8 @@ func All() []Case {
 		counts,
 		locks,
 		offsets,
+		groupConfigs,
+		admin,
 		transactions,
 		found,
 	)

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
@@ -96,7 +97,7 @@ var counts = []Case{
 		x.Same("the others are held", h.ack(ctx, "0..2:1 4..7:1"), int16(0))
 	}},
 	{Name: "counts/a lower limit holds for what is in flight", Run: func(ctx context.Context, x *X) {
-		if !x.Target.Version().Since(4, 3) {
+		if !x.knows(ctx, "share.delivery.count.limit=2") {
 			return
 		}
 		h := x.Held(ctx, 1)
@@ -104,23 +105,23 @@ var counts = []Case{
 			x.Same("release", h.ack(ctx, "0:2"), int16(0))
 			x.Same("handed out", h.again(ctx), span(0, 0, n))
 		}
-		x.GroupConfigs(ctx, h.group, "share.delivery.count.limit=2")
+		h.configure(ctx, "share.delivery.count.limit=2")
 		x.Same("release", h.ack(ctx, "0:2"), int16(0))
 		x.Same("archived", h.again(ctx), "")
 	}},
 	{Name: "counts/a higher limit holds for what is in flight", Run: func(ctx context.Context, x *X) {
-		if !x.Target.Version().Since(4, 3) {
+		if !x.knows(ctx, "share.delivery.count.limit=2") {
 			return
 		}
 		h := x.Held(ctx, 1, "share.delivery.count.limit=2")
 		x.Same("release", h.ack(ctx, "0:2"), int16(0))
 		x.Same("handed out", h.again(ctx), "0..0x2")
-		x.GroupConfigs(ctx, h.group, "share.delivery.count.limit=4")
+		h.configure(ctx, "share.delivery.count.limit=4")
 		x.Same("release", h.ack(ctx, "0:2"), int16(0))
 		x.Same("handed out", h.again(ctx), "0..0x3")
 	}},
 	{Name: "counts/the limit archives by a session's close", Run: func(ctx context.Context, x *X) {
-		if !x.Target.Version().Since(4, 3) {
+		if !x.knows(ctx, "share.delivery.count.limit=2") {
 			return
 		}
 		h := x.Held(ctx, 2, "share.delivery.count.limit=2")
@@ -136,7 +137,7 @@ var counts = []Case{
 // limitByGroup is the case of a limit that the group sets (KIP-1240, since 4.3).
 func limitByGroup(limit int) Case {
 	return Case{Name: fmt.Sprintf("counts/a limit of %d by group config", limit), Run: func(ctx context.Context, x *X) {
-		if !x.Target.Version().Since(4, 3) {
+		if !x.knows(ctx, "share.delivery.count.limit=2") {
 			return
 		}
 		h := x.Held(ctx, 1, fmt.Sprintf("share.delivery.count.limit=%d", limit))
@@ -147,6 +148,18 @@ func limitByGroup(limit int) Case {
 		x.Same("the last release", h.ack(ctx, "0:2"), int16(0))
 		x.Same("archived", h.again(ctx), "")
 	}}
+}
+
+// knows tells whether groups have a config of KIP-1240, which came with 4.3;
+// before, setting it must be refused.
+func (x *X) knows(ctx context.Context, config string) bool {
+	x.Helper()
+	if x.Target.Version().Since(4, 3) {
+		return true
+	}
+	k, v, _ := strings.Cut(config, "=")
+	x.Same("code of setting "+config, x.AlterGroup(ctx, x.Fresh("g"), map[string]string{k: v}), int16(codeInvalidConfig))
+	return false
 }
 
 // releaseText releases all that an acquiredText tells.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 )
 
 // held is a member with a session that has acquired records of partition 0 of a
@@ -80,6 +81,25 @@ func (h *held) againWith(ctx context.Context, f byhand.Fetch) string {
 		h.Fatalf("fetch: codes %d and %d", got.Code, code)
 	}
 	return acquiredText(got.Parts[h.part].Acquired)
+}
+
+// configure sets configs of the holder's group and waits until they are in
+// effect: Kafka shows them a little earlier. What tells it is the lock, which is
+// set with them.
+func (h *held) configure(ctx context.Context, configs ...string) {
+	h.Helper()
+	const lock = "share.record.lock.duration.ms="
+	i := slices.IndexFunc(configs, func(c string) bool { return strings.HasPrefix(c, lock) })
+	if i < 0 {
+		i = len(configs)
+		configs = append(configs, lock+"31000")
+	}
+	h.GroupConfigs(ctx, h.group, configs...)
+	testkit.Eventually(ctx, h, configs[i]+" is in effect", func() bool {
+		got, err := h.s.Acknowledge(ctx, nil, false)
+		h.Must(err)
+		return lock+strconv.Itoa(int(got.LockMillis)) == configs[i]
+	})
 }
 
 // ack sends acknowledgements of the partition alone and gives its code; the

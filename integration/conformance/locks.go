@@ -20,7 +20,7 @@ var locks = []Case{
 		h := x.Fed(ctx, 1)
 		for _, millis := range []int32{30000, 15000, 60000, 1000} {
 			if millis != 30000 {
-				x.GroupConfigs(ctx, h.group, fmt.Sprintf("share.record.lock.duration.ms=%d", millis))
+				h.configure(ctx, fmt.Sprintf("share.record.lock.duration.ms=%d", millis))
 			}
 			got, err := h.s.Fetch(ctx, byhand.Fetch{})
 			x.Must(err)
@@ -32,7 +32,7 @@ var locks = []Case{
 	}},
 	{Name: "locks/a shorter one holds for new acquisitions only", Run: func(ctx context.Context, x *X) {
 		h := x.Held(ctx, 5)
-		x.GroupConfigs(ctx, h.group, "share.record.lock.duration.ms=1000")
+		h.configure(ctx, "share.record.lock.duration.ms=1000")
 		x.Feed(ctx, h.topic, 0, 5)
 		x.Same("new", h.first(ctx), "5..9x1")
 		x.Same("expired", h.first(ctx), "5..9x2")
@@ -40,6 +40,9 @@ var locks = []Case{
 	}},
 	{Name: "locks/their number is soft for whole batches", Run: func(ctx context.Context, x *X) {
 		h := x.locksOf100(ctx)
+		if h == nil {
+			return
+		}
 		for range 4 {
 			x.Feed(ctx, h.topic, 0, 70)
 		}
@@ -52,6 +55,9 @@ var locks = []Case{
 	}},
 	{Name: "locks/one batch of more", Run: func(ctx context.Context, x *X) {
 		h := x.locksOf100(ctx)
+		if h == nil {
+			return
+		}
 		x.Feed(ctx, h.topic, 0, 250)
 		x.Same("all of it", h.first(ctx), "0..249x1")
 		x.Same("accept most", h.ack(ctx, "0..248:1"), int16(0))
@@ -60,6 +66,9 @@ var locks = []Case{
 	}},
 	{Name: "locks/a batch cut by a record limit is in the window as a whole", Run: func(ctx context.Context, x *X) {
 		h := x.locksOf100(ctx)
+		if h == nil {
+			return
+		}
 		x.Feed(ctx, h.topic, 0, 250)
 		x.Feed(ctx, h.topic, 0, 10)
 		f := byhand.NewFetch(h.part)
@@ -72,6 +81,9 @@ var locks = []Case{
 	}},
 	{Name: "locks/a full window still hands out what came back", Run: func(ctx context.Context, x *X) {
 		h := x.locksOf100(ctx)
+		if h == nil {
+			return
+		}
 		x.Feed(ctx, h.topic, 0, 100)
 		x.Feed(ctx, h.topic, 0, 100)
 		x.Same("first", h.first(ctx), "0..99x1")
@@ -79,7 +91,7 @@ var locks = []Case{
 		x.Same("they come alone", h.again(ctx), "20..29x2")
 	}},
 	{Name: "locks/of each partition", Run: func(ctx context.Context, x *X) {
-		if !x.Target.Version().Since(4, 3) {
+		if !x.knows(ctx, "share.partition.max.record.locks=100") {
 			return
 		}
 		t, group := x.Topic(ctx, 2), x.Group(ctx, "share.partition.max.record.locks=100")
@@ -103,24 +115,25 @@ var locks = []Case{
 	}},
 	{Name: "locks/more by a new config", Run: func(ctx context.Context, x *X) {
 		h := x.locksOf100(ctx)
+		if h == nil {
+			return
+		}
 		for range 3 {
 			x.Feed(ctx, h.topic, 0, 100)
 		}
 		x.Same("first", h.first(ctx), "0..99x1")
 		x.Same("no more", h.again(ctx), "")
-		if x.Target.Version().Since(4, 3) {
-			x.GroupConfigs(ctx, h.group, "share.partition.max.record.locks=200")
-			x.Same("more", h.again(ctx), "100..199x1")
-		}
+		h.configure(ctx, "share.partition.max.record.locks=200")
+		x.Same("more", h.again(ctx), "100..199x1")
 	}},
 }
 
-// locksOf100 is a holder in a group with the fewest locks; before 4.3 no group
-// could set them.
+// locksOf100 is a holder in a group with the fewest locks; nil where no group
+// can set them.
 func (x *X) locksOf100(ctx context.Context) *held {
 	x.Helper()
-	if !x.Target.Version().Since(4, 3) {
-		x.SkipNow()
+	if !x.knows(ctx, "share.partition.max.record.locks=100") {
+		return nil
 	}
 	t, group := x.Topic(ctx, 1), x.Group(ctx, "share.partition.max.record.locks=100")
 	return x.Holder(ctx, group, t)

@@ -114,21 +114,19 @@ var renewal = []Case{
 		x.Same("codes", []int16{got.Code, got.Parts[h.part].AckCode}, []int16{0, 0})
 	}},
 	{Name: "renew/switched off for the group", Run: func(ctx context.Context, x *X) {
-		if !x.Target.Version().Since(4, 3) { // the config is KIP-1240's
-			group := x.Group(ctx)
-			x.Same("code", x.AlterGroup(ctx, group, map[string]string{"share.renew.acknowledge.enable": "false"}), int16(codeInvalidConfig))
+		if !x.knows(ctx, "share.renew.acknowledge.enable=false") {
 			return
 		}
 		h := x.Held(ctx, 10, "share.renew.acknowledge.enable=false")
 		x.Same("renew", h.renewing(ctx, "0..9:4"), int16(codeRecordState))
 		x.Same("nor among others", h.renewing(ctx, "0..4:2 5:4"), int16(codeRecordState))
 		x.Same("all are held", h.ack(ctx, "0..4:1"), int16(0))
-		x.GroupConfigs(ctx, h.group, "share.renew.acknowledge.enable=true")
+		h.configure(ctx, "share.renew.acknowledge.enable=true")
 		x.Same("switched on again", h.renewing(ctx, "5..9:4"), int16(0))
 	}},
 	{Name: "renew/a longer lock than the first", Run: func(ctx context.Context, x *X) {
 		h := x.Held(ctx, 10, "share.record.lock.duration.ms=15000")
-		x.GroupConfigs(ctx, h.group, "share.record.lock.duration.ms=45000")
+		h.configure(ctx, "share.record.lock.duration.ms=45000")
 		got, err := h.s.Acknowledge(ctx, map[byhand.Partition][]byhand.Ack{h.part: parseAcks("0..9:4")}, true)
 		x.Must(err)
 		x.Same("code", got.Parts[h.part], int16(0))

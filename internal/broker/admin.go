@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -210,8 +211,11 @@ func (c *Cluster) alterConfigs(ctx context.Context, conn *front.Conn, req *kmsg.
 				out.ErrorCode = codeInvalidRequest
 			}
 			set[cfg.Name] = cfg.Value
-			if cfg.Op == kmsg.IncrementalAlterConfigOpDelete {
+			switch cfg.Op {
+			case kmsg.IncrementalAlterConfigOpDelete:
 				set[cfg.Name] = nil
+			case kmsg.IncrementalAlterConfigOpAppend, kmsg.IncrementalAlterConfigOpSubtract:
+				out.ErrorCode = cmp.Or(out.ErrorCode, codeInvalidConfig) // none is a list
 			}
 		}
 		if out.ErrorCode == 0 && !req.ValidateOnly {

@@ -61,6 +61,11 @@ func TestConfigsOfGroupsAndTopics(t *testing.T) {
 		t.Fatalf("%s after a validation", got)
 	}
 	alter.ValidateOnly = false
+	alter.Resources[0].Configs = set("26000")
+	alter.Resources[0].Configs[0].Op = kmsg.IncrementalAlterConfigOpAppend
+	if code := ask[*kmsg.IncrementalAlterConfigsResponse](ctx, t, cl, alter).Resources[0].ErrorCode; code != codeInvalidConfig {
+		t.Errorf("appended to what is no list: code %d", code)
+	}
 	alter.Resources[0].Configs = []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: lockConfig, Op: kmsg.IncrementalAlterConfigOpDelete}}
 	ask[*kmsg.IncrementalAlterConfigsResponse](ctx, t, cl, alter)
 	if got := values()["g "+lockConfig]; got != "30000" {
