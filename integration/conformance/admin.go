@@ -51,7 +51,7 @@ var admin = []Case{
 	}},
 	{Name: "admin/describe what is not there", Run: func(ctx context.Context, x *X) {
 		g := x.describe(ctx, x.Fresh("nobody"))
-		x.Same("group", []any{g.ErrorCode, g.GroupState}, []any{int16(codeGroupIDNotFound), "Dead"})
+		x.Same("group", []any{g.ErrorCode, g.GroupState}, []any{int16(codeGroupIDNotFound), ""})
 	}},
 	{Name: "admin/delete groups", Run: func(ctx context.Context, x *X) {
 		h := x.Held(ctx, 1)

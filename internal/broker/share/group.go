@@ -204,7 +204,7 @@ func (e *Engine) describe(c Conn, req *kmsg.ShareGroupDescribeRequest) kmsg.Resp
 		e.mu.Lock()
 		g := e.groups[name]
 		if g == nil || g.epoch == 0 {
-			out.ErrorCode, out.GroupState = codeGroupIDNotFound, "Dead"
+			out.ErrorCode = codeGroupIDNotFound
 		} else {
 			g.describe(&out)
 		}
