@@ -73,19 +73,20 @@ func (c *Consumer) ration(s *session, now time.Time) ration {
 	return rationed(c.cfg.maxPollRecords, claimed, len(wanting), slices.Index(wanting, s))
 }
 
-// limits makes sure that a broker counts records where it must: one that does
-// not know the mode would be sent fetches without it. Errors: fatal, or what
-// kept from asking.
-func (s *session) limits(ctx context.Context) error {
+// learn asks what the broker can do, before a session is opened. One that is
+// too old for RecordLimit would be sent fetches without it; one that is too old
+// for renewals (KIP-1222) would take them for something else. Errors: fatal, or
+// what kept from asking.
+func (s *session) learn(ctx context.Context) error {
 	c := s.c
-	if c.cfg.acquire == BatchOptimized {
-		return nil
-	}
 	offered, err := offers(ctx, c.client.Broker(int(s.node)).Request)
 	if err != nil {
 		return err
 	}
-	if lacks := lacking(c.needs(), offered); lacks != "" {
+	c.mu.Lock()
+	s.noRenew = offered[keyAcknowledge] < renewals
+	c.mu.Unlock()
+	if lacks := lacking(c.needs(), offered); lacks != "" && c.cfg.acquire == RecordLimit {
 		c.setFatal(c.unsupported(lacks))
 		return errUnlimited
 	}

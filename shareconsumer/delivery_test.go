@@ -55,7 +55,7 @@ func TestUnpolledRecordIsNotClaimed(t *testing.T) {
 
 // leaseOf is a lease of records at offsets.
 func leaseOf(s *session, offsets ...int64) *lease {
-	l := &lease{s: s, tp: acks.TopicIDPartition{TopicID: [16]byte{1}, Topic: "in"}, count: 1, first: offsets[0], last: offsets[len(offsets)-1]}
+	l := &lease{s: s, tp: acks.TopicIDPartition{TopicID: [16]byte{1}, Topic: "in"}, count: 1, deadline: time.Now().Add(time.Hour), first: offsets[0], last: offsets[len(offsets)-1]}
 	for _, o := range offsets {
 		l.waiting = append(l.waiting, &kgo.Record{Topic: "in", Offset: o})
 	}

@@ -124,7 +124,7 @@ func (s *session) reopen(ctx context.Context) error {
 	if err := s.end(rctx); err != nil {
 		return err
 	}
-	if err := s.limits(rctx); err != nil {
+	if err := s.learn(rctx); err != nil {
 		return err
 	}
 	s.opened = true

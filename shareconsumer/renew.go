@@ -2,6 +2,7 @@ package shareconsumer
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -140,6 +141,16 @@ func (c *Consumer) overdue(late []*lease) {
 	c.releaseWaiting(late)
 	c.tellLost(sharetxn.Lost{Records: n, Unpolled: true, Released: true, Err: errLate})
 	c.core.Logger().Warn("sharetxn: records released, nobody polled them in time", "group", c.group, "records", n)
+}
+
+// cannotRenew is how renewals fail, unsent, at a broker that has none.
+func (s *session) cannotRenew() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if !s.noRenew {
+		return nil
+	}
+	return &sharetxn.Error{Op: "Renew", Class: sharetxn.ClassAbortable, Group: s.c.group, Err: fmt.Errorf("broker %d does not renew acquisition locks, Kafka 4.2 and later do; decide records before their deadline: %w", s.node, kerr.UnsupportedVersion)}
 }
 
 // renewed notes new deadlines, counted from when the request was sent.

@@ -130,6 +130,10 @@ func (s *session) run(ctx context.Context) {
 			s.close(ctx)
 			return
 		case sendRenew:
+			if err := s.cannotRenew(); err != nil {
+				s.failQueue(func(p *piece) bool { return p.job.renew }, err)
+				break
+			}
 			s.acknowledge(ctx, s.takeQueue(func(p *piece) bool { return p.job.renew }), true)
 		case sendAcks:
 			s.acknowledge(ctx, s.takeQueue(func(p *piece) bool { return !p.job.renew }), false)

@@ -16,6 +16,9 @@ const (
 	keyAcknowledge = 79
 )
 
+// renewals is the version of ShareAcknowledge that has them.
+const renewals = 2
+
 // need is a version of an API, and what it is for.
 type need struct {
 	key     int16
