@@ -195,8 +195,10 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 			c.polling--
 			c.seen(time.Now())
 		}
-		if c.polling > 0 {
-			c.wakeSessions() // others wait, and there is room again
+		for _, s := range c.sessions {
+			if c.polling > 0 || len(s.queue) > 0 {
+				s.signal() // others wait and there is room again, or this poll needs no fetch to ride on
+			}
 		}
 	}
 	for {

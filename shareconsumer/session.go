@@ -69,7 +69,7 @@ type view struct {
 	renewals bool // queued
 	urgent   bool // queued acknowledgements that somebody waits for, or that cannot ride
 	lazy     bool // queued acknowledgements that may ride on a fetch
-	soon     bool // they were queued just now, and a fetch is near
+	soon     bool // a fetch for them is near: a poll has just come, or they were queued a moment ago
 	demand   bool // a poll waits
 	buffered bool // a fetch waits to be polled
 	ahead    bool // more may be fetched than is waited for
@@ -178,7 +178,7 @@ func (s *session) view() view {
 			v.urgent = true
 		default:
 			if !v.lazy { // the first is the oldest
-				v.soon = quick && v.buffered && time.Since(p.job.at) < rideWait
+				v.soon = c.polls > c.polling || quick && v.buffered && time.Since(p.job.at) < rideWait
 			}
 			v.lazy = true
 		}
