@@ -68,7 +68,7 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 				for _, r := range records {
 					if first <= r.Offset && r.Offset <= last && !r.gone {
 						rs = append(rs, r)
-						if lost[r] != errAgain {
+						if !errors.Is(lost[r], errAgain) {
 							gone(r.Offset)
 						}
 					}
@@ -112,7 +112,7 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 				if !errors.Is(r.lease.lost, lost[r]) || r.Offset < r.lease.first || r.Offset > r.lease.last {
 					t.Fatalf("offset %d is lost by %v, want %v", r.Offset, r.lease.lost, lost[r])
 				}
-				if found := c.record(k, r.Offset); (found == r) != (lost[r] != errAgain) {
+				if found := c.record(k, r.Offset); (found == r) == errors.Is(lost[r], errAgain) {
 					t.Fatalf("offset %d: found %v, lost by %v", r.Offset, found, lost[r])
 				}
 			}
