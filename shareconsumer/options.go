@@ -86,20 +86,29 @@ func AcknowledgementMode(m Mode) Opt { return optFunc(func(c *config) { c.mode =
 // fails, with class fatal and ErrUnsupported.
 func AcquireMode(a Acquire) Opt { return optFunc(func(c *config) { c.acquire = a }) }
 
-// MaxPollRecords bounds the records of one batch, 1 or more. Default 500. It is
-// also what one fetch asks of one broker, which may hand out a few more, since
-// whole producer batches are acquired; those wait for the next Poll.
+// MaxPollRecords bounds the records of one batch, 1 or more. Default 500. A
+// fetch asks for as many, and grows with a consumer that polls quickly, up to
+// 1,000 records for each partition that the broker leads, 4,000 in all; such a
+// consumer finds the next records fetched already. One that is slow is asked for
+// less, as much as it handles in a quarter of the acquisition lock, so that other
+// members get the rest. A Transactional consumer always asks for MaxPollRecords,
+// and only while a Poll waits. Brokers may hand out a few more, since whole
+// producer batches are acquired. What waits keeps its locks, by renewals, until
+// nobody has polled for five minutes.
 func MaxPollRecords(n int) Opt { return optFunc(func(c *config) { c.maxPollRecords = n }) }
 
-// MaxBytes bounds what one fetch of one broker returns, in bytes. Default
-// 16 MiB. A single larger batch of the log still comes through. At most one
-// fetch per broker waits unpolled in memory.
+// MaxBytes bounds, in bytes of the log, what is fetched and not yet polled, over
+// all brokers and with what fetches under way ask for. Default 16 MiB. A broker
+// may always answer with one batch of its log, so that a larger one still comes
+// through, and there may be one more for each broker.
 func MaxBytes(n int) Opt { return optFunc(func(c *config) { c.maxBytes = n }) }
 
 // MaxWait is how long a broker may hold a fetch that finds nothing. Default
-// 500 ms. An acknowledgement may have to wait for a parked fetch. A tenth of
-// the group's lock is never exceeded, since deadlines are counted from when the
-// fetch was sent.
+// 500 ms. It is much shorter, 5 to 40 ms, while the consumer has records of the
+// broker that are not settled, since an acknowledgement would have to wait for
+// the parked fetch (not so in Transactional mode, whose verdicts go another way).
+// A tenth of the group's lock is never exceeded, since deadlines are counted from
+// when the fetch was sent, nor a quarter of CloseTimeout.
 func MaxWait(d time.Duration) Opt { return optFunc(func(c *config) { c.maxWait = d }) }
 
 // LockMargin is how much of its acquisition lock a record must have left to be
