@@ -165,19 +165,19 @@ func TestStaysByDefault(t *testing.T) {
 }
 
 // A coordinator that does not answer the leave is not waited for longer than
-// CloseTimeout, and Close afterwards is in order.
+// CloseTimeout; when it does, the member joins again behind it, and Close is in
+// order.
 func TestLeavesWithASilentCoordinator(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	var w watcher
 	c := startCluster(t, 25*time.Second, &w)
 	c.feedTo(ctx, t, 1, 1)
-	never := make(chan struct{})
-	defer close(never)
+	answers := make(chan struct{})
 	silent := c.onKey(keyShareBeat, 1, func(r broker.Request) broker.Action {
 		if req, ok := r.Message().(*kmsg.ShareGroupHeartbeatRequest); !ok || req.MemberEpoch != leaveEpoch {
 			return broker.Action{}
 		}
-		return broker.Action{Wait: never}
+		return broker.Action{Wait: answers}
 	})
 	m := c.consumer(t, MaxPollInterval(200*time.Millisecond), CloseTimeout(500*time.Millisecond))
 	gather(ctx, t, m, 1)
@@ -185,6 +185,7 @@ func TestLeavesWithASilentCoordinator(t *testing.T) {
 	if silent.Load() != 1 {
 		t.Fatalf("%d leaves were held up", silent.Load())
 	}
+	close(answers)
 	gather(ctx, t, m, 1) // and is back
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
