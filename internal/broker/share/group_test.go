@@ -316,7 +316,7 @@ func TestDescribeGroup(t *testing.T) {
 	if tp := m.Assignment.TopicPartitions; len(tp) != 1 || tp[0].TopicID != r.in || tp[0].Topic != "in" || !slices.Equal(tp[0].Partitions, []int32{0}) {
 		t.Fatalf("assignment is %+v", tp)
 	}
-	if got[1].ErrorCode != codeGroupIDNotFound || got[1].GroupState != "Dead" {
+	if got[1].ErrorCode != codeGroupIDNotFound || got[1].GroupState != "" {
 		t.Fatalf("unknown group is %+v", got[1])
 	}
 	if got := describe(1, "g"); got[0].ErrorCode != codeNotCoordinator {
