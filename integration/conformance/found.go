@@ -62,6 +62,27 @@ var found = []Case{
 		part := x.Until(ctx, s, f, t.Part(0))
 		x.Same("acquired next", part.Acquired, []byhand.Acquired{{First: 3, Last: 3, Count: 1}})
 	}},
+	{Name: "found/a group that subscribed has offsets of every partition, though unset", Run: func(ctx context.Context, x *X) {
+		t := x.Topic(ctx, 2)
+		group := x.Group(ctx)
+		m := x.Joined(ctx, group, 2, t.Name)
+		all := func() (n int, unset bool) {
+			d, err := x.Adm.DescribeShareGroupOffsets(ctx, group)
+			x.Must(err)
+			unset = true
+			for _, p := range d[group].Offsets[t.Name] {
+				n, unset = n+1, unset && p.StartOffset == -1 && p.Lag == -1
+			}
+			return n, unset
+		}
+		testkit.Eventually(ctx, x, "both partitions are listed", func() bool { n, unset := all(); return n == 2 && unset })
+		left, err := m.Leave(ctx)
+		x.Must(err)
+		x.Same("code of leaving", left.ErrorCode, int16(0))
+		n, unset := all()
+		x.Same("partitions listed after the member left", n, 2)
+		x.Same("without offsets", unset, true)
+	}},
 }
 
 // twoHeld gives a topic whose two partitions' three records a member holds, the

@@ -226,7 +226,7 @@ func (e *Engine) partition(k partKey) *partition {
 func (e *Engine) group(name string) *group {
 	g := e.groups[name]
 	if g == nil {
-		g = &group{name: name, members: make(map[string]*member), topics: make(map[string]Topic), config: e.cfg.groupDefaults()}
+		g = &group{name: name, members: make(map[string]*member), topics: make(map[string]Topic), begun: make(map[[16]byte]int32), config: e.cfg.groupDefaults()}
 		if set, ok := e.cfg.GroupConfigs[name]; ok {
 			if cfg, err := e.cfg.groupConfig(maps.Clone(set)); err == nil {
 				g.config = cfg

@@ -18,7 +18,8 @@ type group struct {
 	members map[string]*member
 	joined  int64 // counts joins, to order members
 
-	topics      map[string]Topic // what the last assignment saw
+	topics      map[string]Topic   // what the last assignment saw
+	begun       map[[16]byte]int32 // partitions of topics that were ever subscribed to: they have offsets, if unset
 	assignedAt  time.Time
 	assignTimer *time.Timer
 }
@@ -159,6 +160,7 @@ func (g *group) learn(found map[string]Topic) (changed bool) {
 	for n, t := range found {
 		if old, known := g.topics[n]; wanted[n] && t != (Topic{}) && (!known || old != t) {
 			g.topics[n] = t
+			g.begun[t.ID] = max(g.begun[t.ID], t.Partitions)
 			changed = true
 		}
 	}

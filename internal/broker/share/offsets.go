@@ -33,16 +33,21 @@ func (e *Engine) topicsOf(g kmsg.DescribeShareGroupOffsetsRequestGroup) []kmsg.D
 	if g.Topics != nil {
 		return g.Topics
 	}
-	var ids []topicPart
+	ids := make(map[topicPart]bool)
 	e.mu.Lock()
 	for k := range e.parts {
 		if k.group == g.GroupID {
-			ids = append(ids, topicPart{k.topic, k.part})
+			ids[topicPart{k.topic, k.part}] = true
+		}
+	}
+	for topic, n := range e.group(g.GroupID).begun {
+		for part := range n {
+			ids[topicPart{topic, part}] = true
 		}
 	}
 	e.mu.Unlock()
 	byName := make(map[string][]int32)
-	for _, tp := range ids {
+	for tp := range ids {
 		if t, ok := e.cfg.Log.Topic(tp.topic); ok {
 			byName[t.Name] = append(byName[t.Name], tp.part)
 		}
@@ -163,7 +168,10 @@ func (e *Engine) forgetTopic(group string, topic [16]byte) bool {
 	defer e.mu.Unlock()
 	had := len(e.parts)
 	maps.DeleteFunc(e.parts, func(k partKey, _ *partition) bool { return k.group == group && k.topic == topic })
-	return len(e.parts) < had
+	g := e.group(group)
+	_, begun := g.begun[topic]
+	delete(g.begun, topic)
+	return begun || len(e.parts) < had
 }
 
 func (e *Engine) emptyGroup(c Conn, name string) int16 {
