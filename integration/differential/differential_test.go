@@ -66,6 +66,7 @@ func isolationOf(seed uint64) string {
 
 // Random lists are answered alike by Kafka and by the embedded broker.
 func TestSeeds(t *testing.T) {
+	testkit.Deadline(t, 9*time.Minute)
 	a, b := real(t), conformance.Embedded(t, 1)
 	var ran, operations atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
@@ -97,6 +98,7 @@ func TestSeeds(t *testing.T) {
 
 // Lists that once found a difference.
 func TestFound(t *testing.T) {
+	testkit.Deadline(t, 5*time.Minute)
 	files, err := filepath.Glob(filepath.Join("testdata", "*.ops"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d lists, %v", len(files), err)
@@ -190,6 +192,7 @@ func TestPlanted(t *testing.T) {
 
 // A list survives being written and read, and the same seed gives the same.
 func TestText(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
 	for seed := range uint64(200) {
 		ops := Generate(seed, 50)
 		back, err := Parse("# a comment\n\n" + Text(ops))
@@ -209,6 +212,7 @@ func TestText(t *testing.T) {
 
 // Reduce keeps what a failure needs and nothing else.
 func TestReduce(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
 	ops := Generate(7, 60)
 	need := []Op{ops[11], ops[40]}
 	has := func(list []Op) bool {

@@ -25,7 +25,6 @@ const (
 	Close    Verb = "close"    // final epoch, with acknowledgements or none
 	Astray   Verb = "astray"   // a fetch n epochs beside the session's
 	Describe Verb = "describe" // start offset and lag of the partition
-	Trim     Verb = "trim"     // DeleteRecords up to offset n
 )
 
 // Op is one operation.
@@ -94,7 +93,7 @@ func Parse(text string) (ops []Op, err error) {
 	return ops, in.Err()
 }
 
-var verbs = []Verb{Produce, Commit, Abort, Fetch, Ack, FetchAck, Renew, Close, Astray, Describe, Trim}
+var verbs = []Verb{Produce, Commit, Abort, Fetch, Ack, FetchAck, Renew, Close, Astray, Describe}
 
 func parseOp(line string) (o Op, err error) {
 	words := strings.Fields(line)

@@ -2,7 +2,6 @@ package differential
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,8 +10,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
 	"github.com/sharetxn/sharetxn/integration/conformance"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -27,7 +25,8 @@ type side struct {
 	inside  []map[byhand.Partition]bool // what each member's session holds
 	txns    *kgo.Client                 // made when it is first used
 	ends    [partitions]int64
-	trimmed [partitions]bool
+	unseen  [partitions]bool // the group has passed over aborted records, or will
+	commits bool             // it reads committed
 	values  int
 }
 
@@ -35,7 +34,7 @@ type side struct {
 const lock = "60000"
 
 func newSide(ctx context.Context, x *conformance.X, isolation string) *side {
-	s := &side{x: x, topic: x.Topic(ctx, partitions), group: x.Group(ctx, "share.record.lock.duration.ms="+lock, "share.isolation.level="+isolation)}
+	s := &side{x: x, topic: x.Topic(ctx, partitions), group: x.Group(ctx, "share.record.lock.duration.ms="+lock, "share.isolation.level="+isolation), commits: isolation == "read_committed"}
 	s.leader = x.Leader(ctx, s.topic, 0)
 	for range members {
 		m := x.Member(s.group, s.topic.Name)
@@ -47,6 +46,11 @@ func newSide(ctx context.Context, x *conformance.X, isolation string) *side {
 		s.members = append(s.members, m)
 		s.inside = append(s.inside, make(map[byhand.Partition]bool))
 	}
+	// Before its state is made, a share partition answers errors.
+	testkit.Eventually(ctx, x, "the group has all partitions", func() bool {
+		d, err := x.Adm.DescribeShareGroupOffsets(ctx, s.group)
+		return err == nil && len(d[s.group].Offsets[s.topic.Name]) == partitions
+	})
 	return s
 }
 
@@ -94,7 +98,7 @@ func (s *side) do(ctx context.Context, o Op, acks []byhand.Ack) (answer, error) 
 		return s.fetch(ctx, o, p, acks)
 	case Ack, Renew:
 		got, err := s.members[o.Member].Session(s.leader).Acknowledge(ctx, map[byhand.Partition][]byhand.Ack{p: acks}, o.Verb == Renew)
-		return s.acknowledged(o, got, p), err
+		return acknowledged(got, p), err
 	case Close:
 		var with map[byhand.Partition][]byhand.Ack
 		if len(acks) > 0 {
@@ -102,13 +106,11 @@ func (s *side) do(ctx context.Context, o Op, acks []byhand.Ack) (answer, error) 
 		}
 		got, err := s.members[o.Member].Session(s.leader).CloseSession(ctx, with)
 		clear(s.inside[o.Member])
-		return s.acknowledged(o, got, p), err
+		return acknowledged(got, p), err
 	case Astray:
 		return s.astray(ctx, o, p)
 	case Describe:
 		return s.describe(ctx, o)
-	case Trim:
-		return s.trim(ctx, o)
 	}
 	return answer{}, fmt.Errorf("verb %q", o.Verb)
 }
@@ -147,6 +149,7 @@ func (s *side) transact(ctx context.Context, o Op) error {
 		return err
 	}
 	s.ends[o.Partition]++
+	s.unseen[o.Partition] = s.unseen[o.Partition] || (s.commits && o.Verb == Abort)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -194,7 +197,7 @@ func (s *side) fetch(ctx context.Context, o Op, p byhand.Partition, acks []byhan
 		return answer{}, part.Undecodable
 	}
 	out := answer{
-		text:  fmt.Sprintf("code=%d part=%d ack=%v", got.Code, part.Code, s.refusal(o, part.AckCode)),
+		text:  fmt.Sprintf("code=%d part=%d ack=%v", got.Code, part.Code, part.AckCode),
 		taken: got.Code == 0 && part.AckCode == 0, fine: got.Code == 0 && part.Code == 0,
 	}
 	out.bring(part.Acquired, values(part))
@@ -233,18 +236,9 @@ func values(part byhand.FetchedPart) map[int64]string {
 	return out
 }
 
-func (s *side) acknowledged(o Op, got byhand.Acknowledged, p byhand.Partition) answer {
+func acknowledged(got byhand.Acknowledged, p byhand.Partition) answer {
 	code, there := got.Parts[p]
-	return answer{text: fmt.Sprintf("code=%d part=%v there=%v", got.Code, s.refusal(o, code), there), taken: got.Code == 0 && code == 0}
-}
-
-// refusal is a code of acknowledgements. Behind a trimmed log start it depends on
-// what a broker still remembers which of two reasons it gives.
-func (s *side) refusal(o Op, code int16) any {
-	if s.trimmed[o.Partition] && (code == kerr.InvalidRequest.Code || code == kerr.InvalidRecordState.Code) {
-		return "refused"
-	}
-	return code
+	return answer{text: fmt.Sprintf("code=%d part=%v there=%v", got.Code, code, there), taken: got.Code == 0 && code == 0}
 }
 
 // astray fetches at an epoch that is not the session's, and comes back.
@@ -263,7 +257,8 @@ func (s *side) astray(ctx context.Context, o Op, p byhand.Partition) (answer, er
 }
 
 // describe leaves out where exactly a share partition starts: brokers tell it from
-// the last write, which may lie back (measured); the lag does not.
+// the last write, which may lie back (measured); so does the lag where aborted
+// records were passed over.
 func (s *side) describe(ctx context.Context, o Op) (answer, error) {
 	d, err := s.x.Adm.DescribeShareGroupOffsets(ctx, s.group)
 	if err != nil {
@@ -271,25 +266,9 @@ func (s *side) describe(ctx context.Context, o Op) (answer, error) {
 	}
 	g := d[s.group]
 	at, ok := g.Offsets.Lookup(s.topic.Name, int32(o.Partition))
-	lag := at.Lag
-	if s.trimmed[o.Partition] && lag >= 0 {
-		lag = 0
+	lag := fmt.Sprint(at.Lag)
+	if s.unseen[o.Partition] {
+		lag = "?"
 	}
-	return answer{text: fmt.Sprintf("group=%v there=%v started=%v lag=%d err=%v", g.Err, ok, at.StartOffset >= 0, lag, at.Err)}, nil
-}
-
-// trim never goes beyond the end: that would be an error, of kadm's.
-func (s *side) trim(ctx context.Context, o Op) (answer, error) {
-	s.trimmed[o.Partition] = true
-	var to kadm.Offsets
-	to.Add(kadm.Offset{Topic: s.topic.Name, Partition: int32(o.Partition), At: min(int64(o.N), s.ends[o.Partition])})
-	got, err := s.x.Adm.DeleteRecords(ctx, to)
-	if err != nil {
-		return answer{}, err
-	}
-	r, ok := got.Lookup(s.topic.Name, int32(o.Partition))
-	if !ok {
-		return answer{}, errors.New("no answer about the partition")
-	}
-	return answer{text: fmt.Sprintf("low=%d err=%v", r.LowWatermark, r.Err)}, nil
+	return answer{text: fmt.Sprintf("group=%v there=%v started=%v lag=%s err=%v", g.Err, ok, at.StartOffset >= 0, lag, at.Err)}, nil
 }
