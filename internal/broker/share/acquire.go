@@ -109,6 +109,9 @@ func (p *partition) acquire(a acquireAsk) acquired {
 			}
 			taken += p.archive(cursor, last)
 			cursor, out.filtered = last+1, true
+			if last < min(b.last, end-1) {
+				break // the rest of it is aborted too, and no batch that follows may reach back
+			}
 			continue
 		}
 		most := noLimit

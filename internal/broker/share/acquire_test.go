@@ -256,6 +256,22 @@ func TestReadCommitted(t *testing.T) {
 	}
 }
 
+// A record limit may end within an aborted batch of which some is held from when
+// the group read uncommitted: what is left of it is handed out no more for that.
+func TestRecordLimitWithinAnAbortedBatch(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	chunk := chunkOf(put{first: 0, n: 10, pid: 1, txn: true}, put{first: 10, n: 1, pid: 1, txn: true, control: true}, put{first: 11, n: 5})
+	chunk.Aborted = []AbortedTxn{{ProducerID: 1}}
+	p := loaded(0, 5, 2000)
+	wantRanges(t, "read_uncommitted", take(p, 5, chunk, exact).ranges, acquiredRange{0, 4, 1})
+	mustAck(t, p, "a", batch(0, 1, acks.Release))
+	got := take(p, 4, chunk, exact, func(a *acquireAsk) { a.committed = true })
+	wantRanges(t, "up to the limit", got.ranges)
+	got = take(p, 20, chunk, exact, func(a *acquireAsk) { a.committed = true })
+	wantRanges(t, "beyond it", got.ranges, acquiredRange{10, 15, 1})
+	mustCheck(t, "read_committed", p)
+}
+
 // What was read may be older than the state: others took some of it, or gave
 // back what lies before it. Neither may lose a record.
 func TestAcquireFromAnOldRead(t *testing.T) {
