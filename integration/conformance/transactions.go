@@ -610,7 +610,8 @@ func (p *txn) active(ctx context.Context) []kmsg.DescribeProducersResponseTopicP
 	})
 }
 
-// add registers partitions as clients without KIP-890 do (version 3).
+// add registers partitions as clients without KIP-890 do (version 3), and gives
+// the code of each.
 func (p *txn) add(ctx context.Context, topic string, partitions ...int32) (codes []int16) {
 	p.Helper()
 	rt := kmsg.NewAddPartitionsToTxnRequestTopic()
@@ -623,9 +624,9 @@ func (p *txn) add(ctx context.Context, topic string, partitions ...int32) (codes
 		if err != nil {
 			return 0, err
 		}
-		codes = nil
-		for _, part := range resp.Topics[0].Partitions {
-			codes = append(codes, part.ErrorCode)
+		codes = make([]int16, len(partitions))
+		for _, part := range resp.Topics[0].Partitions { // in any order
+			codes[slices.Index(partitions, part.Partition)] = part.ErrorCode
 		}
 		if slices.Contains(codes, int16(codeConcurrentTxns)) {
 			return codeConcurrentTxns, nil
