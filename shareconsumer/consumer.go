@@ -157,6 +157,7 @@ func (c *Consumer) start() {
 		}
 		live, endLive := context.WithCancel(ctx)
 		c.started, c.cancel, c.endLive = true, cancel, endLive
+		c.active = time.Now() // the membership may look before the poll that starts it is noted
 		c.spawn = func(s *session) { go s.run(ctx) }
 		c.unlist = c.core.Register(c.group, c.id, c)
 		c.wg.Add(4)

@@ -150,6 +150,19 @@ func TestWorkKeepsTheMember(t *testing.T) {
 	}
 }
 
+// What is started by a poll joins, also if it looks at the time before the poll
+// is noted: it has not been idle since the year 1.
+func TestStartIsNoLapse(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	var w watcher
+	c := startCluster(t, 25*time.Second, &w)
+	c.consumer(t, MaxPollInterval(time.Hour)).start()
+	testkit.Eventually(ctx, t, "the member joined or left", func() bool { return len(w.events()) > 0 })
+	if first := w.events()[0]; first != sharetxn.MemberJoined {
+		t.Fatalf("it began with %v", first)
+	}
+}
+
 // Without the option a member stays, however long nobody polls.
 func TestStaysByDefault(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
