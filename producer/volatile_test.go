@@ -135,23 +135,26 @@ func TestAbortAfterTheLockEnded(t *testing.T) {
 // the lock ends, or the leader is lost, between staging and the markers. In
 // Draft95 nothing comes of either. The outcome is told as it is in both.
 func TestConcededWindows(t *testing.T) {
-	for name, strike := range map[string]func(ctx context.Context, t *testing.T, w *world){
-		"the lock ends": func(ctx context.Context, t *testing.T, w *world) {
+	for name, window := range map[string]struct {
+		lock   time.Duration
+		strike func(ctx context.Context, t *testing.T, w *world)
+	}{
+		"the lock ends": {time.Second, func(ctx context.Context, t *testing.T, w *world) {
 			began := time.Now()
 			testkit.Eventually(ctx, t, "the lock has ended", func() bool { return time.Since(began) > 1100*time.Millisecond })
-		},
-		"the leader moves": func(_ context.Context, t *testing.T, w *world) {
+		}},
+		"the leader moves": {20 * time.Second, func(_ context.Context, t *testing.T, w *world) {
 			for part := range int32(3) {
 				if err := w.MoveLeader("in", part, (w.Leader("in", part)+1)%3); err != nil {
 					t.Error(err)
 				}
 			}
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachProfile(t, func(t *testing.T, profile wire.Profile) {
 				ctx := testkit.Deadline(t, 30*time.Second)
-				w := start(t, setup{profile: profile, lock: time.Second})
+				w := start(t, setup{profile: profile, lock: window.lock})
 				w.feed(ctx, t, 3)
 				c := w.consumer(t, "g", shareconsumer.LockMargin(10*time.Millisecond))
 				p := w.producer(t, "tx", LockMargin(10*time.Millisecond))
@@ -166,7 +169,7 @@ func TestConcededWindows(t *testing.T) {
 						if _, _, _, pending := w.totals("g"); pending != 3 {
 							t.Errorf("%d records are staged, want 3", pending)
 						}
-						strike(ctx, t, w)
+						window.strike(ctx, t, w)
 					}()
 					return broker.Action{Wait: struck}
 				})

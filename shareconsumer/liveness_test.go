@@ -192,7 +192,7 @@ func TestLeavesWithASilentCoordinator(t *testing.T) {
 		}
 		return broker.Action{Wait: answers}
 	})
-	m := c.consumer(t, MaxPollInterval(200*time.Millisecond), CloseTimeout(500*time.Millisecond))
+	m := c.consumer(t, MaxPollInterval(200*time.Millisecond), CloseTimeout(2*time.Second))
 	gather(ctx, t, m, 1)
 	testkit.Eventually(ctx, t, "the member gave up", func() bool { return slices.Contains(w.events(), sharetxn.MemberLeft) })
 	if silent.Load() != 1 {
