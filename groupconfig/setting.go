@@ -64,7 +64,7 @@ func IsolationLevel(i Isolation) Setting { return Value(keyIsolationLevel, strin
 func AutoOffsetReset(to string) Setting { return Value(keyAutoOffsetReset, to) }
 
 // LockDuration sets share.record.lock.duration.ms, how long a record is its
-// member's before it is delivered again unless renewed, in whole milliseconds.
+// member's before it is delivered again unless renewed, cut to whole milliseconds.
 // Kafka's default is 30 s, its bounds 15 s and 60 s unless brokers are configured
 // otherwise.
 func LockDuration(d time.Duration) Setting { return millis(keyLockDuration, d) }
@@ -83,17 +83,18 @@ func MaxRecordLocks(n int) Setting { return Value(keyMaxRecordLocks, strconv.Ito
 func RenewAcknowledge(on bool) Setting { return Value(keyRenewAcknowledge, strconv.FormatBool(on)) }
 
 // SessionTimeout sets share.session.timeout.ms, after which a silent member is
-// removed: 45 s, the default, to 60 s, in whole milliseconds.
+// removed: 45 s, the default, to 60 s, cut to whole milliseconds.
 func SessionTimeout(d time.Duration) Setting { return millis(keySessionTimeout, d) }
 
-// HeartbeatInterval sets share.heartbeat.interval.ms: 5 s, the default, to 15 s, in
+// HeartbeatInterval sets share.heartbeat.interval.ms: 5 s, the default, to 15 s, cut to
 // whole milliseconds.
 func HeartbeatInterval(d time.Duration) Setting { return millis(keyHeartbeatInterval, d) }
 
 // AssignmentInterval sets share.assignment.interval.ms, the least time between two
-// assignments: 0 to 15 s, default 1 s, in whole milliseconds. From Kafka 4.3.
+// assignments: 0 to 15 s, default 1 s, cut to whole milliseconds. From Kafka 4.3.
 func AssignmentInterval(d time.Duration) Setting { return millis(keyAssignmentInterval, d) }
 
+// millis cuts off what is less than a millisecond.
 func millis(key string, d time.Duration) Setting {
 	return Value(key, strconv.FormatInt(d.Milliseconds(), 10))
 }
