@@ -237,6 +237,8 @@ func look(ctx context.Context, client *kgo.Client, group string, settings []Sett
 	return nil
 }
 
+var errNoBrokers = errors.New("metadata names no brokers")
+
 // brokers are those that are alive, by metadata.
 func brokers(ctx context.Context, client *kgo.Client) ([]int32, error) {
 	req := kmsg.NewPtrMetadataRequest()
@@ -246,6 +248,9 @@ func brokers(ctx context.Context, client *kgo.Client) ([]int32, error) {
 		return nil, err
 	}
 	var nodes []int32
+	if len(resp.Brokers) == 0 { // of a broker that has just started
+		return nil, errNoBrokers
+	}
 	for _, b := range resp.Brokers {
 		nodes = append(nodes, b.NodeID)
 	}

@@ -254,3 +254,28 @@ func TestNotPossible(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// Metadata that names no brokers, as one that has just started may tell it, is no
+// proof that every broker has it.
+func TestNoBrokersAreNoProof(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	b, cl := start(t, broker.Config{Brokers: 3})
+	var emptied, asked atomic.Int32
+	b.SetIntercept(func(r broker.Request) broker.Action {
+		switch req := r.Message().(type) {
+		case *kmsg.DescribeConfigsRequest:
+			asked.Add(1)
+		case *kmsg.MetadataRequest:
+			if req.Topics != nil && len(req.Topics) == 0 && emptied.CompareAndSwap(0, 1) {
+				return broker.Action{Answer: req.ResponseKind()}
+			}
+		}
+		return broker.Action{}
+	})
+	if err := groupconfig.Set(ctx, cl, "g", groupconfig.DeliveryCountLimit(7)); err != nil {
+		t.Fatal(err)
+	}
+	if emptied.Load() != 1 || asked.Load() < 3 {
+		t.Errorf("%d answers without brokers, %d brokers were asked", emptied.Load(), asked.Load())
+	}
+}
