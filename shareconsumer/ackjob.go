@@ -179,12 +179,12 @@ func (p *piece) part(k partKey) *part {
 }
 
 // supersede takes back what is not sent yet of an older delivery; c.mu is held.
-func (p *piece) supersede(l *lease) {
-	pt := p.part(l.key())
-	if pt == nil || len(pt.runs) == 0 || pt.runs[len(pt.runs)-1].Last < l.first || l.last < pt.runs[0].First {
+func (p *piece) supersede(k partKey, x span) {
+	pt := p.part(k)
+	if pt == nil || len(pt.runs) == 0 || pt.runs[len(pt.runs)-1].Last < x.first || x.last < pt.runs[0].First {
 		return
 	}
-	outside, inside := apart(pt.runs, []span{{first: l.first, last: l.last}})
+	outside, inside := apart(pt.runs, []span{x})
 	pt.runs = outside
 	if len(inside) > 0 {
 		p.stale = append(p.stale, part{pt.tp, inside})

@@ -244,9 +244,9 @@ func (c *Consumer) Drain(ctx context.Context) error {
 		for _, s := range c.sessions {
 			under = under || s.fetches
 		}
-		arrived := c.arrived
+		closed, arrived := c.closed, c.arrived
 		c.mu.Unlock()
-		if !under {
+		if closed || !under {
 			return nil
 		}
 		select {
@@ -319,9 +319,12 @@ func (c *Consumer) acceptRest(b *Batch) (lost []AckResult) {
 }
 
 // sweep settles open batches whose every lock ended long ago: whoever dropped
-// them without Close will not come back, and their records are others'. c.mu is
-// held.
+// them without Close will not come back, and their records are others'. In
+// Implicit mode each poll settles them all, and tells how it went. c.mu is held.
 func (c *Consumer) sweep(now time.Time) {
+	if c.cfg.mode == Implicit {
+		return
+	}
 	for b := range c.batches {
 		if b.state != open || now.Before(b.sweepAt) {
 			continue

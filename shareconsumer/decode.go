@@ -33,9 +33,14 @@ func sanitise(in []kmsg.ShareFetchResponseTopicPartitionAcquiredRecord) []span {
 			out = append(out, span{a.FirstOffset, a.LastOffset, max(1, int32(a.DeliveryCount))})
 		}
 	}
-	slices.SortFunc(out, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	merged := out[:0]
-	for _, s := range out {
+	return union(out)
+}
+
+// union makes spans ascending and disjoint, in their place.
+func union(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	merged := spans[:0]
+	for _, s := range spans {
 		n := len(merged)
 		if n == 0 || merged[n-1].last < s.first {
 			merged = append(merged, s)
@@ -212,16 +217,12 @@ func fill(holes, known []extent) (runs []acks.Run, unread []extent) {
 
 // acquired takes over what a partition gave, the records in spans, and tells how
 // many they are.
-func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, spans []span, sent time.Time, lock time.Duration) int {
+func (s *session) acquired(tp acks.TopicIDPartition, p *kmsg.ShareFetchResponseTopicPartition, spans []span, sent time.Time, lock time.Duration) int {
 	if len(spans) == 0 {
 		return 0
 	}
 	c := s.c
-	c.mu.Lock()
-	name := c.topics[k.topic]
-	c.mu.Unlock()
-	tp := acks.TopicIDPartition{TopicID: k.topic, Topic: name, Partition: k.part}
-	records, known, err := decode(name, k.part, p.Records)
+	records, known, err := decode(tp.Topic, tp.Partition, p.Records)
 	ours, holes := sift(records, spans)
 	runs, unread := fill(holes, known)
 	c.mu.Lock()
@@ -240,7 +241,7 @@ func (s *session) acquired(k partKey, p *kmsg.ShareFetchResponseTopicPartition, 
 		s.holes(tp, runs)
 	}
 	if len(unread) > 0 {
-		c.tell(unreadError(c.group, name, k.part, unread, cmp.Or(err, errMissing)))
+		c.tell(unreadError(c.group, tp.Topic, tp.Partition, unread, cmp.Or(err, errMissing)))
 	}
 	c.announce()
 	c.wakeRenewer()

@@ -20,6 +20,9 @@ const (
 	// maxHalves bounds the requests that a piece adds to find what is not ours
 	// any more. Beyond it, ranges are reported as they were refused: together.
 	maxHalves = 256
+	// maxRequests bounds them for all pieces of a request: meanwhile nothing else
+	// is sent to the broker, no renewal either.
+	maxRequests = 1000
 	// maxRetries bounds how often an answer that asks for patience is followed.
 	maxRetries = 3
 )
@@ -57,6 +60,7 @@ type exchange struct {
 	s        *session
 	renew    bool
 	attempts int // requests so far
+	waits    int // that a code which asks for patience has cost
 	// anew is what the same answer acquired for this member. An acknowledgement
 	// names no delivery: sent again, an old one would hit the new.
 	anew map[partKey][]span
@@ -69,26 +73,81 @@ func (x *exchange) judge(ctx context.Context, l *load, codes map[partKey]int16) 
 		if code == 0 {
 			continue
 		}
-		var concerned []*piece
+		var rest []stake
+		whole := true // nothing was taken out of what was refused
 		for _, p := range l.pieces {
-			if mine := p.part(k); mine != nil && len(mine.runs) > 0 {
-				concerned = append(concerned, p)
+			mine := p.part(k)
+			if mine == nil {
+				continue
 			}
-		}
-		for _, p := range concerned {
-			runs := p.part(k).runs
-			outside, inside := apart(runs, x.anew[k])
+			outside, inside := apart(mine.runs, x.anew[k])
 			if len(inside) > 0 {
+				whole = false
 				x.fail(p, part{pt.tp, inside}, &sharetxn.Error{Class: sharetxn.ClassAbortable, Err: fmt.Errorf("%w: %w", sharetxn.ErrStale, errAgain)})
 			}
-			switch rest := (part{pt.tp, outside}); {
-			case len(outside) == 0:
-			case (len(concerned) > 1 || len(inside) > 0) && divisible(code): // whose fault it is, is not said
-				x.again(ctx, p, rest, 0)
-			default:
-				x.one(ctx, p, rest, code, 0)
+			if len(outside) > 0 {
+				rest = append(rest, stake{p, part{pt.tp, outside}})
 			}
 		}
+		if whole || !divisible(code) {
+			x.refused(ctx, rest, code)
+		} else {
+			x.resend(ctx, rest)
+		}
+	}
+}
+
+// stake is what a piece has in a part that was refused.
+type stake struct {
+	p *piece
+	part
+}
+
+// refused deals with a part that was refused to several pieces together: whose
+// fault it is, is not said, so halves of them are sent again.
+func (x *exchange) refused(ctx context.Context, ss []stake, code int16) {
+	if len(ss) > 1 && divisible(code) && x.attempts < maxRequests {
+		x.resend(ctx, ss[:len(ss)/2])
+		x.resend(ctx, ss[len(ss)/2:])
+		return
+	}
+	for _, s := range ss {
+		x.one(ctx, s.p, s.part, code, 0)
+	}
+}
+
+// resend sends what was refused in company, without it.
+func (x *exchange) resend(ctx context.Context, ss []stake) {
+	switch len(ss) {
+	case 0:
+		return
+	case 1:
+		x.again(ctx, ss[0].p, ss[0].part, 0)
+		return
+	}
+	together := part{tp: ss[0].tp}
+	for _, s := range ss {
+		together.runs = append(together.runs, s.runs...)
+	}
+	slices.SortFunc(together.runs, byOffset)
+	x.attempts++
+	codes, err := x.s.send(ctx, ackRequest{parts: []part{together}, renew: x.renew, attempt: x.attempts})
+	if err != nil {
+		for _, s := range ss {
+			x.fail(s.p, s.part, err)
+		}
+		return
+	}
+	if code := codeFor(codes, keyOf(together.tp)); code != 0 {
+		x.refused(ctx, ss, code)
+	}
+}
+
+// noteCode takes in what an answer says of a partition; of one that is there
+// twice the refusal counts.
+func noteCode(codes map[partKey]int16, k partKey, code int16) {
+	if codes[k] == 0 {
+		codes[k] = code
 	}
 }
 
@@ -135,7 +194,7 @@ func (x *exchange) one(ctx context.Context, p *piece, pt part, code int16, tries
 	switch {
 	case code == 0:
 		return true
-	case divisible(code) && (!x.renew || code == kerr.InvalidRecordState.Code) && p.halves < maxHalves:
+	case divisible(code) && (!x.renew || code == kerr.InvalidRecordState.Code) && p.halves < maxHalves && x.attempts < maxRequests:
 		if a, b, ok := bisect(pt.runs); ok {
 			left, right := part{pt.tp, a}, part{pt.tp, b}
 			if !x.again(ctx, p, left, 0) {
@@ -148,10 +207,8 @@ func (x *exchange) one(ctx context.Context, p *piece, pt part, code int16, tries
 			return x.again(ctx, p, right, 0)
 		}
 	case transient(code) && !x.renew && tries < maxRetries: // renewals come again by themselves
-		select {
-		case <-time.After(backoff(tries + 1)):
+		if x.patient(ctx, tries) {
 			return x.again(ctx, p, pt, tries+1)
-		case <-ctx.Done():
 		}
 	}
 	x.fail(p, pt, brokerError("", "", ackClass(code), code))
@@ -159,6 +216,21 @@ func (x *exchange) one(ctx context.Context, p *piece, pt part, code int16, tries
 		x.s.moved(keyOf(pt.tp), code, noLeader)
 	}
 	return false
+}
+
+// patient waits before a try, unless another piece had to wait before the same
+// try of its own; false if ctx ends.
+func (x *exchange) patient(ctx context.Context, tries int) bool {
+	if tries < x.waits {
+		return ctx.Err() == nil
+	}
+	x.waits = tries + 1
+	select {
+	case <-time.After(backoff(tries + 1)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (x *exchange) again(ctx context.Context, p *piece, pt part, tries int) bool {
@@ -253,7 +325,7 @@ func (s *session) send(ctx context.Context, q ackRequest) (map[partKey]int16, er
 	codes := make(map[partKey]int16)
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
-			codes[partKey{t.TopicID, p.Partition}] = p.ErrorCode
+			noteCode(codes, partKey{t.TopicID, p.Partition}, p.ErrorCode)
 		}
 	}
 	s.tellAcks(q, codes, nil)

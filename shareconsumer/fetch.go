@@ -33,7 +33,7 @@ func (s *session) order() order {
 		records: s.granted.records, bytes: max(1, min(c.room(), c.cfg.maxBytes/max(1, asking))), want: s.want,
 		wait: parking{
 			demand: c.polling > 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
-			longest: min(c.cfg.maxWait, c.lock/10, c.cfg.closeTimeout/closePart), // deadlines are counted from now on
+			longest: longest(c.cfg.maxWait, c.lock, c.cfg.closeTimeout),
 		}.wait(),
 	}
 	if s.granted.scarce {
@@ -234,12 +234,19 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
 			k := partKey{t.TopicID, p.Partition}
-			codes[k] = p.AcknowledgeErrorCode
+			noteCode(codes, k, p.AcknowledgeErrorCode)
+			tp, asked := s.inside[k]
+			if !asked { // nobody could say what its records are of
+				c.core.Logger().Warn("sharetxn: a partition was answered that was not asked for", "group", c.group, "broker", s.node, "partition", k.part)
+				continue
+			}
+			spans := sanitise(p.AcquiredRecords)
+			anew[k] = union(slices.Concat(anew[k], spans))
+			s.displaced(k, spans)
 			switch {
 			case p.ErrorCode == 0:
-				anew[k] = sanitise(p.AcquiredRecords)
-				records += s.acquired(k, p, anew[k], sent, lock)
-				redelivered = redelivered || slices.ContainsFunc(anew[k], func(x span) bool { return x.count > 1 })
+				records += s.acquired(tp, p, spans, sent, lock)
+				redelivered = redelivered || slices.ContainsFunc(spans, func(x span) bool { return x.count > 1 })
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
 				failed = kerr.ErrorForCode(p.ErrorCode)

@@ -129,12 +129,12 @@ func (c *Consumer) carve(k partKey, first, last int64) (ls []*lease) {
 	return ls
 }
 
-// acquire takes a new lease onto the books, to be polled. What this member still
-// has of older deliveries of its offsets is lost, and acknowledgements of them
-// that wait to be sent are taken back: they name no delivery, and would hit the
-// new one. c.mu is held.
-func (c *Consumer) acquire(l *lease) {
-	for _, old := range c.carve(l.key(), l.first, l.last) {
+// displace makes room for a new delivery, also of offsets that it brought no
+// record of. What this member still has of older ones is lost, and
+// acknowledgements of them that wait to be sent are taken back: they name no
+// delivery, and would hit the new one. c.mu is held.
+func (c *Consumer) displace(k partKey, x span) {
+	for _, old := range c.carve(k, x.first, x.last) {
 		if old.lost == nil {
 			c.tellLost(sharetxn.Lost{Records: old.live, Err: errAgain})
 			c.tellLost(sharetxn.Lost{Records: len(old.waiting), Unpolled: true, Err: errAgain})
@@ -145,9 +145,23 @@ func (c *Consumer) acquire(l *lease) {
 	}
 	for _, s := range c.sessions {
 		for _, p := range s.queue {
-			p.supersede(l)
+			p.supersede(k, x)
 		}
 	}
+}
+
+// displaced is displace of all that one partition's answer acquired.
+func (s *session) displaced(k partKey, spans []span) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for _, x := range spans {
+		s.c.displace(k, x)
+	}
+}
+
+// acquire takes a new lease onto the books, to be polled; older deliveries of
+// its offsets were displaced. c.mu is held.
+func (c *Consumer) acquire(l *lease) {
 	c.held.add(l)
 	l.s.buffer = append(l.s.buffer, l)
 	l.s.unpolled += len(l.waiting)

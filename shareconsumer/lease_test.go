@@ -58,6 +58,7 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 				for _, o := range os {
 					holder[o] = l
 				}
+				c.displace(k, span{first: l.first, last: l.last})
 				c.acquire(l)
 			case 1: // a poll
 				if b := c.handOut(time.Now()); b != nil {
@@ -167,7 +168,7 @@ func TestAcquiringTakesBackWhatIsQueued(t *testing.T) {
 		l := leaseOf(s, tc.anew...)
 		p := &piece{job: c.newJob(false, false), s: s, parts: []part{{l.tp, tc.queued}, {other, tc.queued}}}
 		s.queue = append(s.queue, p)
-		c.acquire(l)
+		c.displace(l.key(), span{first: l.first, last: l.last})
 		var late []acks.Run
 		for _, pt := range p.stale {
 			late = append(late, pt.runs...)

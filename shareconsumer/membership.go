@@ -83,7 +83,7 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 		return backoff(m.failures), true
 	}
 	reaction := reactTo(resp.ErrorCode)
-	if reaction == stay {
+	if reaction == stay && resp.MemberEpoch > 0 {
 		m.told, m.failures = topics, 0
 		assigned := c.joinedAs(resp)
 		return m.next(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, resp.MemberEpoch, assigned, time.Now()), true
@@ -91,7 +91,9 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 	m.told = nil
 	m.failures++
 	switch refused := brokerError(op, c.group, sharetxn.ClassAbortable, resp.ErrorCode); reaction {
-	case stay, again:
+	case stay: // at an epoch that no member has; sent back, -1 would be a leave
+		c.core.Logger().Warn("sharetxn: a heartbeat was answered with an epoch that no member has, again", "group", c.group, "epoch", resp.MemberEpoch)
+	case again:
 	case seek:
 		return backoff(m.failures - 1), true
 	case rejoin:

@@ -110,7 +110,7 @@ func MaxBytes(n int) Opt { return optFunc(func(c *config) { c.maxBytes = n }) }
 // broker that are not settled, since an acknowledgement would have to wait for
 // the parked fetch (not so in Transactional mode, whose verdicts go another way).
 // A tenth of the group's lock is never exceeded, since deadlines are counted from
-// when the fetch was sent, nor a quarter of CloseTimeout.
+// when the fetch was sent, nor a quarter of CloseTimeout, where that leaves 5 ms.
 func MaxWait(d time.Duration) Opt { return optFunc(func(c *config) { c.maxWait = d }) }
 
 // LockMargin is how much of its acquisition lock a record must have left to be

@@ -86,9 +86,18 @@ const (
 	// longestShort.
 	shortWait    = 5 * time.Millisecond
 	longestShort = 40 * time.Millisecond
-	// closePart is the part of CloseTimeout that a parked fetch may use up.
+	// closePart is the part of CloseTimeout that a parked fetch may use up, be it
+	// not too short.
 	closePart = 4
 )
+
+// longest is how long a broker may hold a fetch at most. Deadlines are counted
+// from when it is sent, and Close waits for it; but where locks or CloseTimeout
+// are as short as its way over the network, fetches would follow each other
+// without a pause.
+func longest(maxWait, lock, closing time.Duration) time.Duration {
+	return min(maxWait, max(shortWait, min(lock/10, closing/closePart)))
+}
 
 // parking is what is known when a fetch's wait is chosen.
 type parking struct {

@@ -116,14 +116,14 @@ func (s *session) run(ctx context.Context) {
 			}
 			c.announce() // to Drain
 		}
-		act := choose(s.view())
+		now := time.Now()
+		act := choose(s.view(now))
 		var o order
 		if act == fetchRecords {
-			now := time.Now()
 			s.fetches, s.granted, s.turn = true, c.ration(s, now), now
 			o = s.order()
 		}
-		pause := s.restFor(time.Now())
+		pause := s.restFor(now)
 		c.mu.Unlock()
 		switch act {
 		case shut:
@@ -160,15 +160,15 @@ func (s *session) run(ctx context.Context) {
 }
 
 // view is taken with c.mu held.
-func (s *session) view() view {
+func (s *session) view(now time.Time) view {
 	c := s.c
 	supply := s.supply()
 	quick := !c.drained && supply.quick(s.redelivered)
 	v := view{
 		closing: c.closed, demand: c.polling > 0 && !c.drained, buffered: len(s.buffer) > 0,
 		ahead: quick && supply.scarce(s.unpolled), dry: s.dry > 0,
-		wanted: len(s.want) > 0 && c.ration(s, time.Now()).records > 0, room: c.room() > 0,
-		paused: time.Now().Before(s.pause),
+		wanted: len(s.want) > 0 && c.ration(s, now).records > 0, room: c.room() > 0,
+		paused: now.Before(s.pause),
 	}
 	for _, p := range s.queue {
 		switch {
@@ -178,7 +178,7 @@ func (s *session) view() view {
 			v.urgent = true
 		default:
 			if !v.lazy { // the first is the oldest
-				v.soon = c.polls > c.polling || quick && v.buffered && time.Since(p.job.at) < rideWait
+				v.soon = c.polls > c.polling || quick && v.buffered && now.Sub(p.job.at) < rideWait
 			}
 			v.lazy = true
 		}

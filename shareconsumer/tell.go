@@ -3,6 +3,7 @@ package shareconsumer
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -112,8 +113,8 @@ func (s *session) tellFetch(resp *kmsg.ShareFetchResponse, sent time.Time, err e
 			for _, p := range t.Partitions {
 				e.Ranges += len(p.AcquiredRecords)
 				e.Bytes += len(p.Records)
-				for _, a := range p.AcquiredRecords {
-					e.Records += int(a.LastOffset - a.FirstOffset + 1)
+				for _, a := range sanitise(p.AcquiredRecords) {
+					e.Records += int(min(a.last-a.first, math.MaxInt32-1) + 1)
 				}
 				if p.ErrorCode != 0 {
 					pe := brokerError("ShareFetch", c.group, sharetxn.ClassAbortable, p.ErrorCode)
