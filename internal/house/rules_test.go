@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/testkit"
@@ -117,6 +118,11 @@ func load(t *testing.T, fsys fs.FS) *tree {
 		}
 		base := path.Base(name)
 		switch {
+		case base == ".git": // a folder, or in a worktree a file that names one
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		case d.IsDir() && name != "." && strings.HasPrefix(base, ".") && base != ".ci":
 			return fs.SkipDir
 		case d.IsDir() && (name == "bin" || name == "dist" || strings.HasSuffix(name, "testdata/rapid")):
@@ -132,6 +138,17 @@ func load(t *testing.T, fsys fs.FS) *tree {
 		t.Fatal(err)
 	}
 	return parse(t, files)
+}
+
+// In a worktree .git is a file with a path of the machine; it is not ours.
+func TestLoadSkipsGit(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	for name, git := range map[string]string{"worktree": ".git", "clone": ".git/config"} {
+		got := load(t, fstest.MapFS{git: {Data: []byte("gitdir")}, ".ci/run": {}, "docs/a.md": {}}).names()
+		if !slices.Equal(got, []string{".ci/run", "docs/a.md"}) {
+			t.Errorf("%s: loaded %v", name, got)
+		}
+	}
 }
 
 func parse(t *testing.T, files map[string]string) *tree {
