@@ -25,7 +25,7 @@ func (c *Consumer) Close() error {
 		return nil
 	}
 	c.closed = true
-	c.lose(errConsumerClosed, func(*lease) bool { return true })
+	c.giveBack(errConsumerClosed, func(*lease) bool { return true })
 	c.wakeSessions()
 	c.announce()
 	started := c.started

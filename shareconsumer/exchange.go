@@ -311,7 +311,7 @@ func (s *session) send(ctx context.Context, q ackRequest) (map[partKey]int16, er
 	}
 	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
 	if resp.ErrorCode != 0 {
-		e := brokerError(opOf(q.renew), c.group, sharetxn.ClassAbortable, resp.ErrorCode)
+		e := brokerError(opOf(q.renew), c.group, ackClass(resp.ErrorCode), resp.ErrorCode)
 		if sessionGone(resp.ErrorCode) {
 			s.lost(e)
 		} else {
@@ -322,18 +322,23 @@ func (s *session) send(ctx context.Context, q ackRequest) (map[partKey]int16, er
 	}
 	s.advance()
 	s.failures = 0
-	codes := make(map[partKey]int16)
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			noteCode(codes, partKey{t.TopicID, p.Partition}, p.ErrorCode)
-		}
-	}
+	codes := codesOf(resp)
 	s.tellAcks(q, codes, nil)
 	if q.renew {
 		lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
 		s.renewed(q.parts, codes, q.sent, lock)
 	}
 	return codes, nil
+}
+
+func codesOf(resp *kmsg.ShareAcknowledgeResponse) map[partKey]int16 {
+	codes := make(map[partKey]int16)
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			noteCode(codes, partKey{t.TopicID, p.Partition}, p.ErrorCode)
+		}
+	}
+	return codes
 }
 
 func ackTopics(parts []part) []kmsg.ShareAcknowledgeRequestTopic {

@@ -2,6 +2,7 @@ package shareconsumer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,9 +29,10 @@ func (s *session) order() order {
 			asking++
 		}
 	}
-	riders := slices.ContainsFunc(s.queue, func(p *piece) bool { return s.mayRide(p, s.want) })
+	want := s.fetchable()
+	riders := slices.ContainsFunc(s.queue, func(p *piece) bool { return s.mayRide(p, want) })
 	o := order{
-		records: s.granted.records, bytes: max(1, min(c.room(), c.cfg.maxBytes/max(1, asking))), want: s.want,
+		records: s.granted.records, bytes: max(1, min(c.room(), c.cfg.maxBytes/max(1, asking))), want: want,
 		wait: parking{
 			demand: c.polling > 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
 			longest: longest(c.cfg.maxWait, c.lock, c.cfg.closeTimeout),
@@ -42,6 +44,22 @@ func (s *session) order() order {
 	s.asked = o.records
 	c.reserved += o.bytes
 	return o
+}
+
+// fetchable is what of the wanted partitions the next fetch is to ask for; c.mu
+// is held.
+func (s *session) fetchable() map[partKey]acks.TopicIDPartition {
+	if s.sieve.idle() {
+		return s.want
+	}
+	topics := s.sieve.next(topicsOf(s.want), time.Now())
+	return maps.Collect(func(yield func(partKey, acks.TopicIDPartition) bool) {
+		for k, tp := range s.want {
+			if _, in := slices.BinarySearchFunc(topics, k.topic, compareIDs); in && !yield(k, tp) {
+				return
+			}
+		}
+	})
 }
 
 // room is how many bytes may still be fetched in advance; where a poll waits a
@@ -98,20 +116,25 @@ func (s *session) fetch(ctx context.Context, o order) {
 	if resp.ErrorCode != 0 {
 		e := brokerError("ShareFetch", c.group, sharetxn.ClassAbortable, resp.ErrorCode)
 		s.tellFetch(nil, sent, e)
-		s.tellAcks(ackRequest{parts: riders.parts, riding: true, attempt: 1, sent: sent}, nil, e)
-		riders.fail(e)
-		s.refused(e)
+		acked := brokerError("ShareFetch", c.group, ackClass(resp.ErrorCode), resp.ErrorCode)
+		s.tellAcks(ackRequest{parts: riders.parts, riding: true, attempt: 1, sent: sent}, nil, acked)
+		riders.fail(acked)
+		for _, tp := range slices.Concat(added, dropped) {
+			s.inside[keyOf(tp)] = entrant{tp, true} // the session may have been changed before the request failed
+		}
+		s.refused(e, o.want)
 		return
 	}
 	if s.epoch == 0 {
 		c.tellSession(s.node, sharetxn.SessionOpened, nil)
 	}
 	s.advance()
-	for k, tp := range added {
-		s.inside[k] = tp
+	s.sieve.passed()
+	for _, tp := range added {
+		s.inside[keyOf(tp)] = entrant{tp: tp}
 	}
-	for _, k := range dropped {
-		delete(s.inside, k)
+	for _, tp := range dropped {
+		delete(s.inside, keyOf(tp))
 	}
 	s.tellFetch(resp, sent, nil) // before the records can be polled
 	s.received(ctx, resp, sent, &riders)
@@ -139,8 +162,9 @@ func (s *session) unreachable(ctx context.Context, err error) {
 	s.lost(err)
 }
 
-// refused deals with an answer that is an error as a whole.
-func (s *session) refused(e *sharetxn.Error) {
+// refused deals with an answer to a fetch from partitions that is an error as a
+// whole.
+func (s *session) refused(e *sharetxn.Error, from map[partKey]acks.TopicIDPartition) {
 	c := s.c
 	switch {
 	case sessionGone(e.Code):
@@ -151,33 +175,39 @@ func (s *session) refused(e *sharetxn.Error) {
 		c.setFatal(e)
 	default:
 		s.advance()
-		s.failed(e)
+		if e.Code == kerr.UnknownServerError.Code {
+			now := time.Now()
+			s.sieve.failed(topicsOf(from), now)
+			c.mu.Lock()
+			s.stray = now.Add(c.lock)
+			c.mu.Unlock()
+		}
+		c.core.Logger().Warn("sharetxn: share fetch refused", "group", c.group, "broker", s.node, "err", e)
+		s.failed(maxBackoff)
 	}
 }
 
-// failed pauses fetching from the broker for a moment.
-func (s *session) failed(err error) {
+// failed pauses fetching from the broker for a moment, at most for a time.
+func (s *session) failed(most time.Duration) {
 	s.failures++
-	s.c.core.Logger().Warn("sharetxn: share fetch refused", "group", s.c.group, "broker", s.node, "err", err)
 	s.c.mu.Lock()
-	s.pause = time.Now().Add(backoff(s.failures))
+	s.pause = time.Now().Add(min(backoff(s.failures), most))
 	s.c.mu.Unlock()
 	signal(s.c.refresh)
 }
 
 // fetchRequest lists what is new to the session, forgets what is not wanted,
 // and carries acknowledgements.
-func (s *session) fetchRequest(o order, riders []part) (req *kmsg.ShareFetchRequest, added map[partKey]acks.TopicIDPartition, dropped []partKey) {
+func (s *session) fetchRequest(o order, riders []part) (req *kmsg.ShareFetchRequest, added, dropped []acks.TopicIDPartition) {
 	c := s.c
 	req = kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &c.group, &c.id, s.epoch
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(o.wait.Milliseconds()), 1, int32(o.bytes)
 	req.MaxRecords, req.BatchSize, req.ShareAcquireMode = int32(o.records), int32(o.records), int8(c.cfg.acquire)
-	added = make(map[partKey]acks.TopicIDPartition)
 	listed := make(map[partKey][]acks.AcknowledgementBatch)
 	for k, tp := range o.want {
-		if _, ok := s.inside[k]; !ok {
-			added[k] = tp
+		if !s.in(k) {
+			added = append(added, tp)
 			listed[k] = nil
 		}
 	}
@@ -203,9 +233,9 @@ func (s *session) fetchRequest(o order, riders []part) (req *kmsg.ShareFetchRequ
 		}
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
-	for k := range s.inside {
+	for k, e := range s.inside {
 		if _, ok := o.want[k]; !ok {
-			dropped = append(dropped, k)
+			dropped = append(dropped, e.tp)
 			f := kmsg.NewShareFetchRequestForgottenTopicsData()
 			f.TopicID, f.Partitions = k.topic, []int32{k.part}
 			req.ForgottenTopicsData = append(req.ForgottenTopicsData, f)
@@ -229,13 +259,13 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 	records, redelivered := 0, false
 	codes := make(map[partKey]int16)
 	anew := make(map[partKey][]span)
-	failed := error(nil)
+	failed := int16(0)
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
 			k := partKey{t.TopicID, p.Partition}
 			noteCode(codes, k, p.AcknowledgeErrorCode)
-			tp, asked := s.inside[k]
+			e, asked := s.inside[k]
 			if !asked { // nobody could say what its records are of
 				c.core.Logger().Warn("sharetxn: a partition was answered that was not asked for", "group", c.group, "broker", s.node, "partition", k.part)
 				continue
@@ -245,16 +275,16 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			s.displaced(k, spans)
 			switch {
 			case p.ErrorCode == 0:
-				records += s.acquired(tp, p, spans, sent, lock)
+				records += s.acquired(e.tp, p, spans, sent, lock)
 				redelivered = redelivered || slices.ContainsFunc(spans, func(x span) bool { return x.count > 1 })
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
-				failed = kerr.ErrorForCode(p.ErrorCode)
+				failed = p.ErrorCode
 			case p.ErrorCode == kerr.TopicAuthorizationFailed.Code:
 				s.surface(k, p.ErrorCode)
-				failed = kerr.ErrorForCode(p.ErrorCode)
-			default: // the share coordinator loads, storage hiccups: again
-				failed = kerr.ErrorForCode(p.ErrorCode)
+				failed = p.ErrorCode
+			default: // not initialised yet, the share coordinator loads, storage hiccups: again
+				failed = p.ErrorCode
 			}
 		}
 	}
@@ -268,11 +298,12 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 	x := exchange{s: s, attempts: 1, anew: anew}
 	x.judge(ctx, riders, codes)
 	riders.answered()
-	if failed != nil {
-		s.failed(failed)
+	if failed == 0 || records > 0 { // what the others gave is to be followed up at once
+		s.failures = 0
 		return
 	}
-	s.failures = 0
+	c.core.Logger().Debug("sharetxn: nothing fetched", "group", c.group, "broker", s.node, "err", kerr.ErrorForCode(failed))
+	s.failed(c.cfg.maxWait) // as long as the others might have parked the fetch
 }
 
 func (s *session) surface(k partKey, code int16) {

@@ -232,6 +232,34 @@ func (c *Consumer) lose(why error, which func(*lease) bool) {
 	c.tellLost(sharetxn.Lost{Records: unpolled, Unpolled: true, Err: why})
 }
 
+// giveBack is lose where sessions are about to end: it notes what their end is to
+// release. That is what waits and what is in open batches, so nothing that a
+// transaction holds and may have staged. c.mu is held.
+func (c *Consumer) giveBack(why error, which func(*lease) bool) {
+	now := time.Now()
+	for _, ls := range c.held {
+		for _, l := range ls {
+			if l.lost == nil && which(l) && now.Before(l.deadline) {
+				l.undecided(l.s.toBack(l.tp))
+			}
+		}
+	}
+	c.lose(why, which)
+}
+
+// undecided adds the release of what no verdict was sent of and no transaction
+// has; c.mu is held.
+func (l *lease) undecided(back *part) {
+	for _, r := range l.waiting {
+		back.add(r.Offset, acks.Release)
+	}
+	for i := range l.records {
+		if r := &l.records[i]; !r.gone && r.batch.state == open {
+			back.add(r.Offset, acks.Release)
+		}
+	}
+}
+
 // leasesOf gives the leases of records, each once where the records are in
 // order; c.mu is held.
 func leasesOf(rs []*Record) (ls []*lease) {

@@ -115,12 +115,14 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 	return backoff(m.failures), true
 }
 
+const maxBackoff = 2 * time.Second
+
 // backoff is jittered: 100 ms doubling to 2 s; nothing before the first.
 func backoff(failures int) time.Duration {
 	if failures <= 0 {
 		return 0
 	}
-	d := min(100*time.Millisecond<<min(failures-1, 10), 2*time.Second)
+	d := min(100*time.Millisecond<<min(failures-1, 10), maxBackoff)
 	return d/2 + rand.N(d/2)
 }
 
@@ -178,7 +180,7 @@ func (c *Consumer) fenced(why error) {
 func (c *Consumer) outside(why error) (missing bool) {
 	c.epoch = 0
 	c.assigned = make(map[partKey]struct{})
-	c.lose(why, func(*lease) bool { return true })
+	c.giveBack(why, func(*lease) bool { return true })
 	for _, s := range c.sessions {
 		s.restart = true
 	}

@@ -76,6 +76,9 @@ func (c *Consumer) loadMetadata(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range resp.Topics {
+		if t.Topic != nil && (t.ErrorCode == 0 || t.ErrorCode == kerr.UnknownTopicOrPartition.Code) {
+			c.denied(*t.Topic, t.TopicID)
+		}
 		if t.ErrorCode == kerr.TopicAuthorizationFailed.Code {
 			name := ""
 			if t.Topic != nil {
@@ -94,6 +97,14 @@ func (c *Consumer) loadMetadata(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// denied drops the leaders of what had a topic's name and is not there any more
+// as far as metadata knows: it is not fetched from until they are known again.
+// Before Kafka 4.4 brokers fail whole fetches for it. What was acquired stays:
+// metadata may be behind. c.mu is held.
+func (c *Consumer) denied(topic string, now [16]byte) {
+	maps.DeleteFunc(c.leaders, func(k partKey, _ leader) bool { return k.topic != now && c.topics[k.topic] == topic })
 }
 
 // learn takes over a leader unless a newer one is known; c.mu is held.

@@ -31,6 +31,8 @@ type session struct {
 	turn    time.Time                         // when it last asked
 	fetches bool                              // a fetch is under way
 	noRenew bool                              // the broker does not renew locks
+	back    []part                            // to be released by the session's end
+	stray   time.Time                         // until then the broker may keep for us what no answer told of
 
 	unpolled    int  // records of the buffer
 	out         int  // records that were polled and are not settled
@@ -39,15 +41,28 @@ type session struct {
 	redelivered bool // the last answer had records that were delivered before
 
 	// The goroutine's own.
-	epoch    int32                             // of the next request; 0 opens
-	opened   bool                              // the broker may have a session of ours
-	inside   map[partKey]acks.TopicIDPartition // what the broker's session holds
+	epoch    int32               // of the next request; 0 opens
+	opened   bool                // the broker may have a session of ours
+	inside   map[partKey]entrant // what the broker's session holds
+	sieve    sieve
 	failures int
 	pause    time.Time // no fetch before
 }
 
+// entrant is a partition in a broker's session.
+type entrant struct {
+	tp    acks.TopicIDPartition
+	maybe bool // or not in it: the request that changed that has failed
+}
+
+// in tells whether a partition is in the broker's session for certain.
+func (s *session) in(k partKey) bool {
+	e, in := s.inside[k]
+	return in && !e.maybe
+}
+
 func newSession(c *Consumer, node int32) *session {
-	return &session{c: c, node: node, wake: make(chan struct{}, 1), ended: make(chan struct{}), inside: make(map[partKey]acks.TopicIDPartition)}
+	return &session{c: c, node: node, wake: make(chan struct{}, 1), ended: make(chan struct{}), inside: make(map[partKey]entrant)}
 }
 
 func (s *session) signal() { signal(s.wake) }
@@ -106,6 +121,7 @@ func (s *session) run(ctx context.Context) {
 	defer c.wg.Done()
 	defer close(s.ended)
 	for {
+		s.straighten(time.Now())
 		s.startOver(ctx)
 		c.news.tell()
 		c.mu.Lock()
@@ -170,11 +186,12 @@ func (s *session) view(now time.Time) view {
 		wanted: len(s.want) > 0 && c.ration(s, now).records > 0, room: c.room() > 0,
 		paused: now.Before(s.pause),
 	}
+	want := s.fetchable()
 	for _, p := range s.queue {
 		switch {
 		case p.job.renew:
 			v.renewals = true
-		case p.job.urgent, !s.rides(p, s.want):
+		case p.job.urgent, !s.rides(p, want):
 			v.urgent = true
 		default:
 			if !v.lazy { // the first is the oldest
@@ -227,7 +244,35 @@ func (s *session) takeQueue(which func(*piece) bool) (l load) {
 // forgetSession lets the next fetch open a new session. c.mu is held.
 func (s *session) forgetSession() {
 	s.epoch = 0
+	s.back = s.outside(s.back)
 	clear(s.inside)
+}
+
+// toBack gives where releases of a partition go that are left to the session's
+// end; good until it is asked again. c.mu is held.
+func (s *session) toBack(tp acks.TopicIDPartition) *part {
+	i := slices.IndexFunc(s.back, func(pt part) bool { return pt.tp.Same(tp) })
+	if i < 0 {
+		i = len(s.back)
+		s.back = append(s.back, part{tp: tp})
+	}
+	return &s.back[i]
+}
+
+// outside is what the end of the broker's session does not release by itself.
+func (s *session) outside(ps []part) []part {
+	return slices.DeleteFunc(ps, func(pt part) bool { return len(pt.runs) == 0 || s.in(keyOf(pt.tp)) })
+}
+
+// straighten has the session begun anew when a fetch has failed whose records the
+// broker may have acquired for this member all the same, seen before Kafka 4.4:
+// that releases them. It waits until nothing else is held that would go too.
+func (s *session) straighten(now time.Time) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if now.Before(s.stray) && s.out == 0 && len(s.buffer) == 0 && len(s.queue) == 0 {
+		s.restart = true
+	}
 }
 
 var errRestarted = errors.New("the share session was begun anew")
@@ -239,10 +284,11 @@ func (s *session) startOver(ctx context.Context) {
 	restart := s.restart
 	s.restart, s.ending = false, restart
 	if restart {
-		s.forgetSession()
+		s.stray = time.Time{}
 		// Also what an answer brought after the member was fenced: ending the
 		// session gives it to others.
-		c.lose(errRestarted, func(l *lease) bool { return l.s == s })
+		c.giveBack(errRestarted, func(l *lease) bool { return l.s == s })
+		s.forgetSession()
 	}
 	c.mu.Unlock()
 	if !restart {
@@ -263,24 +309,51 @@ func (s *session) startOver(ctx context.Context) {
 const finalEpoch = -1
 
 // end closes the session that the broker may have, which releases what this
-// member acquired there: opening a new one in its place would leave that locked
+// member acquired there of the session's partitions, and releases what it is to
+// give back of others: opening a new one in its place would leave that locked
 // until its timers fire.
 func (s *session) end(ctx context.Context) error {
+	s.c.mu.Lock()
+	back := s.outside(s.back)
+	s.back = nil
+	s.c.mu.Unlock()
 	if !s.opened {
 		return nil
 	}
-	req := kmsg.NewPtrShareAcknowledgeRequest()
-	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.group, &s.c.id, finalEpoch
-	kresp, err := s.c.client.Broker(int(s.node)).Request(ctx, req)
+	code, err := s.sendFinal(ctx, back)
+	if err == nil && len(back) > 0 && code != 0 && code != kerr.ShareSessionNotFound.Code {
+		code, err = s.sendFinal(ctx, nil) // what is refused must not keep the session open
+	}
 	if err != nil {
 		return err
 	}
-	if code := kresp.(*kmsg.ShareAcknowledgeResponse).ErrorCode; code != 0 && code != kerr.ShareSessionNotFound.Code {
+	if code != 0 && code != kerr.ShareSessionNotFound.Code {
 		return brokerError("ShareAcknowledge", s.c.group, sharetxn.ClassAbortable, code)
 	}
 	s.opened = false
 	s.c.tellSession(s.node, sharetxn.SessionClosed, nil)
 	return nil
+}
+
+// sendFinal is the last ShareAcknowledge of a session; what it releases and is
+// refused was not ours any more.
+func (s *session) sendFinal(ctx context.Context, back []part) (code int16, err error) {
+	req := kmsg.NewPtrShareAcknowledgeRequest()
+	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.c.group, &s.c.id, finalEpoch
+	req.Topics = ackTopics(back)
+	q := ackRequest{parts: back, attempt: 1, sent: time.Now()}
+	kresp, err := s.c.client.Broker(int(s.node)).Request(ctx, req)
+	if err != nil {
+		s.tellAcks(q, nil, &sharetxn.Error{Op: "ShareAcknowledge", Class: sharetxn.ClassUnknown, Group: s.c.group, Err: err})
+		return 0, err
+	}
+	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
+	if code = resp.ErrorCode; code != 0 {
+		s.tellAcks(q, nil, brokerError("ShareAcknowledge", s.c.group, sharetxn.ClassAbortable, code))
+		return code, nil
+	}
+	s.tellAcks(q, codesOf(resp), nil)
+	return 0, nil
 }
 
 // advance moves to the epoch after this one; it wraps to 1.
@@ -299,8 +372,8 @@ func (s *session) lost(why error) {
 		s.c.tellSession(s.node, sharetxn.SessionLost, why)
 	}
 	s.c.mu.Lock()
+	s.c.giveBack(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(l *lease) bool { return l.s == s })
 	s.forgetSession()
-	s.c.lose(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(l *lease) bool { return l.s == s })
 	s.failures++
 	s.pause = time.Now().Add(backoff(s.failures - 1))
 	s.c.mu.Unlock()

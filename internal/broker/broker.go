@@ -35,6 +35,7 @@ type Config struct {
 
 	Profile      wire.Profile // how staging is spoken; default Draft95
 	Stock44      bool         // look like stock Kafka 4.4: keys 93 and 94 of other meaning, share.version 2, no staging
+	Before44     bool         // a share fetch fails as a whole, with UNKNOWN_SERVER_ERROR, where a topic of its session is not there
 	LacksStaging []int32      // nodes that do not advertise staging; may name ones that join later
 	ShareVersion int16        // finalized share.version at first; default what staging needs, in Stock44 its highest
 
@@ -136,7 +137,7 @@ func Start(cfg Config) (*Cluster, error) {
 	}
 	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die, Observe: history.Observe[txn.Event](c.history)})
 	c.engine = share.New(share.Config{
-		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44 && c.features.levels.staging(cfg.Profile), OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs,
+		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44 && c.features.levels.staging(cfg.Profile), OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs, Before44: cfg.Before44,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
 		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, MinSessionTimeout: cfg.MinSessionTimeout, Logger: cfg.Logger,
 		Observe: history.Observe[share.Event](c.history),

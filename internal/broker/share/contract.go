@@ -77,6 +77,8 @@ type Config struct {
 	Profile wire.Profile // semantics of staging; None: Draft95
 	Staging bool         // staging works from the start: see Engine.SetStaging
 
+	Before44 bool // a fetch fails as a whole where a topic of its session is not there
+
 	StatePartitions    int32         // of __share_group_state; default 4
 	HeartbeatInterval  time.Duration // default 5 s
 	SessionTimeout     time.Duration // default 45 s

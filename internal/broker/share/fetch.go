@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,9 @@ func (e *Engine) fetch(ctx context.Context, c Conn, req *kmsg.ShareFetchRequest)
 	} else {
 		got = e.await(ctx, c, key, s, req, wait.C)
 	}
+	if e.cfg.Before44 && e.namesNothing(s) {
+		return fail(codeUnknownServerError)
+	}
 	if req.ShareSessionEpoch == 0 { // a full answer names every partition, an incremental one what is new
 		for _, tp := range listed {
 			got = append(got, served{placed: placed{topicPart: tp, leader: -1, epoch: -1}})
@@ -53,6 +57,16 @@ func (e *Engine) fetch(ctx context.Context, c Conn, req *kmsg.ShareFetchRequest)
 	}
 	e.fill(resp, key.group, got, acked)
 	return resp
+}
+
+// namesNothing tells whether a topic of the session is not there. Before Kafka 4.4
+// that fails the whole answer when all is done: the session has moved on, and what
+// was acquired stays so (measured).
+func (e *Engine) namesNothing(s *session) bool {
+	return slices.ContainsFunc(e.turn(s), func(tp topicPart) bool {
+		_, known := e.cfg.Log.Topic(tp.topic)
+		return !known
+	})
 }
 
 // readFetch gives what a request lists and the acknowledgements it carries.
