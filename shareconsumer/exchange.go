@@ -2,7 +2,9 @@ package shareconsumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -151,13 +153,28 @@ func noteCode(codes map[partKey]int16, k partKey, code int16) {
 	}
 }
 
-// codeFor is a partition's code; one that is missing failed, as Java reads it.
+// unanswered stands for the code of a partition that the answer does not name.
+// Java takes it for INVALID_RECORD_STATE; but the broker may have done what it was
+// asked for.
+const unanswered = math.MinInt16
+
+var errUntold = errors.New("the answer does not name the partition")
+
+// codeFor is a partition's code.
 func codeFor(codes map[partKey]int16, k partKey) int16 {
 	code, answered := codes[k]
 	if !answered {
-		return kerr.InvalidRecordState.Code
+		return unanswered
 	}
 	return code
+}
+
+// ackError is a code as an error.
+func ackError(op, group string, code int16) *sharetxn.Error {
+	if code == unanswered {
+		return &sharetxn.Error{Op: op, Class: sharetxn.ClassUnknown, Group: group, Err: errUntold}
+	}
+	return brokerError(op, group, ackClass(code), code)
 }
 
 // divisible codes are of single offsets, and take their neighbours along.
@@ -211,7 +228,7 @@ func (x *exchange) one(ctx context.Context, p *piece, pt part, code int16, tries
 			return x.again(ctx, p, pt, tries+1)
 		}
 	}
-	x.fail(p, pt, brokerError("", "", ackClass(code), code))
+	x.fail(p, pt, ackError("", "", code))
 	if leaderGone(code) {
 		x.s.moved(keyOf(pt.tp), code, noLeader)
 	}
@@ -265,9 +282,10 @@ func transient(code int16) bool {
 	return false
 }
 
-// ackClass: a broker that failed in the middle does not tell what it did.
+// ackClass: a broker that failed in the middle does not tell what it did, nor does
+// one with a code that is not known here.
 func ackClass(code int16) sharetxn.Class {
-	if code == kerr.UnknownServerError.Code || code == kerr.RequestTimedOut.Code {
+	if errors.Is(kerr.ErrorForCode(code), kerr.UnknownServerError) || code == kerr.RequestTimedOut.Code {
 		return sharetxn.ClassUnknown
 	}
 	return sharetxn.ClassAbortable

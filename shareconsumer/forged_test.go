@@ -79,6 +79,50 @@ func TestRefusedAndTakenIsRefused(t *testing.T) {
 	}
 }
 
+// A partition that the answer does not name, or names with a code that nobody
+// knows, may have been taken: that is told, and nothing is sent again, where it
+// would be refused and pass for not taken. The partition beside it is.
+func TestUnansweredPartitionIsUnknown(t *testing.T) {
+	for name, forge := range map[string]func(p *kmsg.ShareAcknowledgeResponseTopicPartition) (keep bool){
+		"not named":    func(*kmsg.ShareAcknowledgeResponseTopicPartition) bool { return false },
+		"unknown code": func(p *kmsg.ShareAcknowledgeResponseTopicPartition) bool { p.ErrorCode = 9999; return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 30*time.Second)
+			c := startClusterWith(t, 20*time.Second, func(cfg *broker.Config) { cfg.Brokers = 1 })
+			c.feedTo(ctx, t, 4, 2)
+			m := c.consumer(t)
+			rs := gather(ctx, t, m, 4)
+			forged := c.onAnswers(keyShareAck, func(resp kmsg.Response) (done bool) {
+				r := resp.(*kmsg.ShareAcknowledgeResponse)
+				for i := range r.Topics {
+					r.Topics[i].Partitions = slices.DeleteFunc(r.Topics[i].Partitions, func(p kmsg.ShareAcknowledgeResponseTopicPartition) bool { return p.Partition == 0 })
+					if one := kmsg.NewShareAcknowledgeResponseTopicPartition(); forge(&one) {
+						r.Topics[i].Partitions = append(r.Topics[i].Partitions, one)
+					}
+					done = true
+				}
+				return done
+			})
+			var errs []error
+			batches := 0
+			for b := range batchesOfRecords(rs) {
+				b.AcceptRest()
+				errs = append(errs, b.CommitSync(ctx))
+				batches++
+			}
+			err := errors.Join(errs...)
+			if e, ok := errors.AsType[*sharetxn.Error](err); !ok || e.Partition != 0 || e.Class != sharetxn.ClassUnknown || errors.Is(err, sharetxn.ErrStale) {
+				t.Fatalf("CommitSync: %v", err)
+			}
+			if re := recordsErrorIn(t, err); re.Partition != 0 || int(forged.Load()) != batches {
+				t.Fatalf("%d requests of %d batches, %v", forged.Load(), batches, err)
+			}
+			c.waitDone(ctx, t, 4) // it had taken them
+		})
+	}
+}
+
 // What was not asked for is not handed out: nobody could say of what topic it
 // is. What stands beside it in the answer is.
 func TestUnaskedPartitionsAreNotHandedOut(t *testing.T) {

@@ -152,7 +152,7 @@ func (s *session) tellAcks(q ackRequest, codes map[partKey]int16, err error) {
 		p := sharetxn.Acknowledged{Topic: tp.Topic, Partition: tp.Partition, Ranges: len(batchesOf(pt)), Offsets: int(pt.offsets()), Err: err}
 		code := codeFor(codes, keyOf(tp))
 		if err == nil && code != 0 {
-			pe := brokerError(opOf(q.renew), c.group, ackClass(code), code)
+			pe := ackError(opOf(q.renew), c.group, code)
 			pe.Topic, pe.Partition = tp.Topic, tp.Partition
 			p.Err = pe
 		}
