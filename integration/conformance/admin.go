@@ -2,9 +2,11 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -63,6 +65,45 @@ var admin = []Case{
 		testkit.Eventually(ctx, x, "its offsets are gone", func() bool { return h.offsets(ctx).Start == -1 })
 		x.Same("not listed", x.listGroups(ctx, []string{h.group}, nil, nil), []string(nil))
 	}},
+	{Name: "admin/delete records, and again", Run: func(ctx context.Context, x *X) {
+		t := x.Topic(ctx, 1)
+		x.Same("to the end of an empty log", x.trim(ctx, t, 0, -1), trimmed{0, 0})
+		x.Feed(ctx, t, 0, 10)
+		for _, step := range []struct {
+			partition int32
+			to        int64
+			want      trimmed
+		}{
+			{0, 5, trimmed{0, 5}},
+			{0, 3, trimmed{0, 5}}, // done already
+			{0, 5, trimmed{0, 5}},
+			{0, 11, trimmed{kerr.OffsetOutOfRange.Code, -1}},
+			{0, -2, trimmed{kerr.OffsetOutOfRange.Code, -1}},
+			{0, -1, trimmed{0, 10}},
+			{0, 0, trimmed{0, 10}},
+			{7, 0, trimmed{kerr.UnknownTopicOrPartition.Code, -1}},
+		} {
+			x.Same(fmt.Sprintf("partition %d to %d", step.partition, step.to), x.trim(ctx, t, step.partition, step.to), step.want)
+		}
+	}},
+}
+
+// trimmed is a partition's answer to DeleteRecords.
+type trimmed struct {
+	code int16
+	low  int64
+}
+
+// trim sends DeleteRecords to the leader of partition 0.
+func (x *X) trim(ctx context.Context, t Topic, partition int32, to int64) trimmed {
+	x.Helper()
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.TimeoutMillis = 10_000
+	req.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: t.Name, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: partition, Offset: to}}}}
+	kresp, err := x.Client.Broker(int(x.Leader(ctx, t, 0))).RetriableRequest(ctx, req)
+	x.Must(err)
+	p := kresp.(*kmsg.DeleteRecordsResponse).Topics[0].Partitions[0]
+	return trimmed{p.ErrorCode, p.LowWatermark}
 }
 
 // listGroups gives those of some groups that a list has, as "id type state

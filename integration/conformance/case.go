@@ -29,7 +29,7 @@ type Case struct {
 func All() []Case {
 	return slices.Concat(
 		longest,
-		membership, sessions, fetch, leaders,
+		membership, sessions, fetch, parked, leaders,
 		acknowledge,
 		renewal,
 		counts,

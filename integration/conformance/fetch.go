@@ -304,6 +304,42 @@ var fetch = slices.Concat([]Case{
 		x.Same("code below the start", x.Ack(ctx, s, p, 0, 1, accept), int16(0))
 		x.Same("code above it", x.Ack(ctx, s, p, 2, 3, accept), int16(0))
 	}},
+	{Name: "fetch/the log's start moves into a batch", Run: func(ctx context.Context, x *X) {
+		t, s, p := x.batches(ctx, x.Group(ctx), 10, 2)
+		x.deleteRecords(ctx, t, 4)
+		got := x.Take(ctx, s, p, byhand.Acquired{First: 4, Last: 11, Count: 1})
+		x.Same("records sent", Offsets(got.Records), []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
+	}},
+	{Name: "fetch/the log's start moves into a batch that came back", Run: func(ctx context.Context, x *X) {
+		t, s, p := x.batches(ctx, x.Group(ctx), 10)
+		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 9, Count: 1})
+		x.Same("code of a release", x.Ack(ctx, s, p, 0, 7, release), int16(0))
+		x.deleteRecords(ctx, t, 4)
+		x.Take(ctx, s, p, byhand.Acquired{First: 4, Last: 7, Count: 2})
+	}},
+	{Name: "fetch/the log's start moves into a batch of which some is acquired", Run: func(ctx context.Context, x *X) {
+		t, s, p := x.batches(ctx, x.Group(ctx), 10)
+		f := byhand.NewFetch(p)
+		f.MaxRecords, f.RecordLimit = 3, true
+		x.TakeWith(ctx, s, f, p, byhand.Acquired{First: 0, Last: 2, Count: 1})
+		x.deleteRecords(ctx, t, 6)
+		x.TakeWith(ctx, s, f, p, byhand.Acquired{First: 6, Last: 8, Count: 1})
+		x.Same("code below the start", x.Ack(ctx, s, p, 0, 5, accept), int16(0))
+		x.Same("code above it", x.Ack(ctx, s, p, 6, 8, accept), int16(0))
+	}},
+	{Name: "fetch/the log's start moves into a batch behind all that is acquired", Run: func(ctx context.Context, x *X) {
+		t, s, p := x.batches(ctx, x.Group(ctx), 10, 10, 10)
+		f := byhand.NewFetch(p)
+		f.MaxRecords = 6
+		x.TakeWith(ctx, s, f, p, byhand.Acquired{First: 0, Last: 9, Count: 1})
+		x.deleteRecords(ctx, t, 14)
+		got := x.Until(ctx, s, f, p)
+		x.Differs("acquired", "Kafka hands such a batch out from its first offset on, the embedded broker nothing below the log's start",
+			acquiredText(got.Acquired), "10..19x1", "14..19x1")
+		x.Same("code below the start", x.Ack(ctx, s, p, 0, 9, accept), int16(0))
+		x.Same("code of what was acquired", x.Ack(ctx, s, p, got.Acquired[0].First, 19, accept), int16(0))
+		x.TakeWith(ctx, s, f, p, byhand.Acquired{First: 20, Last: 29, Count: 1})
+	}},
 	{Name: "fetch/what is given back below the log's start is not handed out again", Run: func(ctx context.Context, x *X) {
 		t, s, p := x.batches(ctx, x.Group(ctx), 2, 2)
 		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 3, Count: 1})

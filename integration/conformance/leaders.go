@@ -129,6 +129,7 @@ var leaders = []Case{
 		x.Must(x.Target.Restart(ctx, coordinator))
 		testkit.Eventually(ctx, x, "a heartbeat is answered", func() bool {
 			resp, err := m.Beat(ctx)
+			x.Logf("DEBUG %v %v", resp, err)
 			return err == nil && resp.ErrorCode == 0
 		})
 		x.Same("epoch", m.Epoch, epoch)
@@ -148,9 +149,14 @@ var leaders = []Case{
 		x.Must(x.Target.Restart(ctx, s.Node))
 		testkit.Eventually(ctx, x, "a heartbeat is answered", func() bool {
 			resp, err := m.Beat(ctx)
+			x.Logf("DEBUG %v %v", resp, err)
 			return err == nil && resp.ErrorCode == 0
 		})
 		x.Same("epoch", m.Epoch, epoch)
+		testkit.Eventually(ctx, x, "a fetch is answered", func() bool { // not on a connection of before
+			_, err := s.Fetch(ctx, byhand.NewFetch())
+			return err == nil
+		})
 		x.refused(ctx, s, "the session of before", kerr.ShareSessionNotFound.Code)
 		s.Epoch = 0
 		x.Find(ctx, t.Name, 1)
@@ -193,6 +199,7 @@ func (x *X) recovered(ctx context.Context) {
 	x.Helper()
 	testkit.Eventually(ctx, x, "all partitions of a new topic have leaders, all brokers among them", func() bool {
 		d, err := x.Adm.BrokerMetadata(ctx)
+		x.Logf("DEBUG %v %v", len(d.Brokers), err)
 		return err == nil && len(d.Brokers) == len(x.Target.Nodes())
 	})
 	x.Topic(ctx, 3)

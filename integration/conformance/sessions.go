@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
 	"github.com/sharetxn/sharetxn/internal/testkit"
@@ -308,6 +309,35 @@ var sessions = []Case{
 		got := x.Until(ctx, x.At(ctx, x.Group(ctx), t, 0), byhand.NewFetch(t.Part(0)), t.Part(0))
 		x.Differs("code", "the embedded broker makes a share partition's state when it is first asked for, Kafka when it is first assigned",
 			got.Code, kerr.UnknownServerError.Code, int16(0))
+	}},
+	{Name: "sessions/a fetch that another request of the session overtakes", Run: func(ctx context.Context, x *X) {
+		t, s, p := x.batches(ctx, x.Group(ctx), 1)
+		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 0, Count: 1})
+		twin := x.At(ctx, s.Member().Group, t, 0) // the same member, over another connection
+		twin.Member().ID, twin.Epoch = s.Member().ID, s.Epoch+1
+		type answer struct {
+			got byhand.Fetched
+			err error
+		}
+		done := make(chan answer, 1)
+		go func() {
+			f := byhand.NewFetch()
+			f.MaxWait = int32((10 * time.Minute).Milliseconds())
+			got, err := s.Fetch(ctx, f)
+			done <- answer{got, err}
+		}()
+		testkit.Eventually(ctx, x, "the fetch is counted", func() bool {
+			got, err := twin.Acknowledge(ctx, nil, false)
+			x.Must(err)
+			return got.Code == 0
+		})
+		x.Feed(ctx, t, 0, 1)
+		a := <-done
+		x.Must(a.err)
+		x.Same("code of the fetch", a.got.Code, kerr.InvalidShareSessionEpoch.Code)
+		x.Same("partitions told", len(a.got.Parts), 0)
+		// What it acquired the member holds, though it was not told.
+		x.Same("code of an acknowledgement", x.Ack(ctx, twin, p, 0, 1, accept), int16(0))
 	}},
 	{Name: "sessions/what a request must have", Run: func(ctx context.Context, x *X) {
 		_, s, _ := x.Filled(ctx, x.Group(ctx), 1)

@@ -75,7 +75,7 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 	case keyFindCoordinator, keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics,
-		keyJoinGroup, keyConsumerHeartbeat, keyOffsetCommit, keyAlterAssignments:
+		keyJoinGroup, keyConsumerHeartbeat, keyOffsetCommit, keyAlterAssignments, keyDeleteRecords:
 	default:
 		switch {
 		case staging != wire.None && q.Key == staging.Key():
@@ -171,6 +171,8 @@ func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m 
 		return c.foreignGroup(conn, m)
 	case *kmsg.AlterPartitionAssignmentsRequest:
 		return c.alterAssignments(ctx, conn, m)
+	case *kmsg.DeleteRecordsRequest:
+		return c.deleteRecords(ctx, conn, m)
 	default:
 		return c.engine.Handle(ctx, c.shareConn(conn, q), m), nil
 	}

@@ -46,6 +46,9 @@ func (e *Engine) fetch(ctx context.Context, c Conn, req *kmsg.ShareFetchRequest)
 		e.endSession(key)
 	} else {
 		got = e.await(ctx, c, key, s, req, wait.C)
+		if e.overtaken(s, req.ShareSessionEpoch) {
+			return fail(codeInvalidShareSessionEpoch)
+		}
 	}
 	if e.cfg.Before44 && e.namesNothing(s) {
 		return fail(codeUnknownServerError)
@@ -142,6 +145,15 @@ func (e *Engine) await(ctx context.Context, c Conn, key sessionKey, s *session, 
 			return nil
 		}
 	}
+}
+
+// overtaken tells whether another request of the session was counted since the
+// one of that epoch: Kafka then keeps the answer to itself, and what the member has
+// acquired stays acquired (measured). It does not look when a session is opened.
+func (e *Engine) overtaken(s *session, epoch int32) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return epoch != 0 && s.epoch != nextEpoch(epoch)
 }
 
 // turn gives the session's partitions, another one first each time.
