@@ -428,3 +428,26 @@ func TestPatienceIsShared(t *testing.T) {
 		}
 	}
 }
+
+// What OnAssigned is given is its own to change.
+func TestOnAssignedMayKeepWhatItIsGiven(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := startCluster(t, 20*time.Second)
+	c.feed(ctx, t, 3)
+	var told atomic.Int32
+	m := c.consumer(t, OnAssigned(func(by map[string][]int32) {
+		for _, ps := range by {
+			for i := range ps {
+				ps[i] = 99
+				told.Add(1)
+			}
+		}
+	}))
+	gather(ctx, t, m, 3) // of all partitions
+	testkit.Eventually(ctx, t, "OnAssigned was called", func() bool { return told.Load() >= 3 })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Equal(m.told["in"], []int32{0, 1, 2}) {
+		t.Fatalf("the consumer takes it for told that it has %v", m.told)
+	}
+}

@@ -182,7 +182,11 @@ func (c *Consumer) route() (missing bool) {
 		c.told = named
 		c.tellMember(sharetxn.Member{Event: sharetxn.MemberAssigned, Epoch: c.epoch, Assigned: named})
 		if c.cfg.onAssigned != nil {
-			c.news.add(func() { c.cfg.onAssigned(maps.Clone(named)) })
+			its := make(map[string][]int32, len(named)) // to do with as it likes
+			for topic, ps := range named {
+				its[topic] = slices.Clone(ps)
+			}
+			c.news.add(func() { c.cfg.onAssigned(its) })
 		}
 	}
 	return missing
