@@ -84,6 +84,9 @@ func decode(topic string, partition int32, raw []byte) (records []*kgo.Record, k
 			}
 			known = append(known, covers)
 		}
+		if records == nil {
+			records = make([]*kgo.Record, 0, len(rs)+countOf(raw))
+		}
 		records = append(records, rs...)
 		next, whole = covers.last+1, true
 	}
@@ -114,6 +117,22 @@ func frameOf(raw []byte) []byte {
 		return nil
 	}
 	return raw[:size:size]
+}
+
+// smallestRecord is what a record takes at least, compressed ones less.
+const smallestRecord = 7
+
+// countOf is how many records the batches say that they have, as far as it can be
+// believed: room for them is made at once.
+func countOf(raw []byte) (n int) {
+	most := len(raw) / smallestRecord
+	for frame := frameOf(raw); frame != nil && n < most; frame = frameOf(raw) {
+		if len(frame) >= headerSize {
+			n += max(0, int(int32(binary.BigEndian.Uint32(frame[atCount:]))))
+		}
+		raw = raw[len(frame):]
+	}
+	return min(n, most)
 }
 
 // readFrame reads one batch completely or not at all, and tells which offsets

@@ -3,6 +3,7 @@ package shareconsumer
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -98,6 +99,30 @@ func TestDecodeMessageSet(t *testing.T) {
 	records, known, err := decode("in", 0, slices.Concat(message(4), message(6)))
 	if err != nil || len(records) != 2 || !slices.Equal(known, []extent{{0, 6}}) {
 		t.Fatalf("%d records, known %v, %v", len(records), known, err)
+	}
+}
+
+// Room is made for what batches say they have, and never for more than fits in.
+func TestCountOf(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	two, three := batchAt(0, 1, 0, 1), batchAt(2, 4, 2, 3, 4)
+	lying := slices.Clone(two)
+	binary.BigEndian.PutUint32(lying[atCount:], math.MaxInt32)
+	negative := slices.Clone(two)
+	binary.BigEndian.PutUint32(negative[atCount:], math.MaxUint32)
+	for name, c := range map[string]struct {
+		raw  []byte
+		want int
+	}{
+		"nothing":        {nil, 0},
+		"two batches":    {slices.Concat(two, three), 5},
+		"cut short":      {slices.Concat(two, three[:len(three)-1]), 2},
+		"more than fit":  {lying, len(lying) / smallestRecord},
+		"less than none": {slices.Concat(negative, three), 3},
+	} {
+		if got := countOf(c.raw); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
 	}
 }
 

@@ -103,3 +103,33 @@ func TestParking(t *testing.T) {
 		}
 	}
 }
+
+// No fetch is parked for longer than a tenth of the lock or a quarter of
+// CloseTimeout, in no mode: a renewal would wait for it.
+func TestParkingIsBoundedByTheLock(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	for name, c := range map[string]struct {
+		lock, wait, closing, want time.Duration
+	}{
+		"MaxWait":      {time.Minute, 500 * time.Millisecond, 5 * time.Second, 500 * time.Millisecond},
+		"lock":         {time.Second, 500 * time.Millisecond, 5 * time.Second, 100 * time.Millisecond},
+		"CloseTimeout": {time.Minute, 500 * time.Millisecond, time.Second, 250 * time.Millisecond},
+	} {
+		for _, mode := range []Mode{Explicit, Transactional, Implicit} {
+			cons, s := bookkeeper()
+			cons.lock, cons.polling = c.lock, 1
+			cons.cfg.mode, cons.cfg.maxWait, cons.cfg.closeTimeout = mode, c.wait, c.closing
+			if got := s.order().wait; got != c.want {
+				t.Errorf("%s, %v: %v, want %v", name, mode, got, c.want)
+			}
+			s.out = 1 // a transaction's renewals may wait so long, what others decide may not
+			want := min(c.want, shortWait)
+			if mode == Transactional {
+				want = c.want
+			}
+			if got := s.order().wait; got != want {
+				t.Errorf("%s, %v, with records out: %v, want %v", name, mode, got, want)
+			}
+		}
+	}
+}

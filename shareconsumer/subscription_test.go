@@ -34,6 +34,17 @@ func (c *cluster) ask(ctx context.Context, t *testing.T, req kmsg.Request) kmsg.
 	return resp
 }
 
+func (c *cluster) deleteTopic(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	del := kmsg.NewPtrDeleteTopicsRequest()
+	topic := kmsg.NewDeleteTopicsRequestTopic()
+	topic.Topic = &name
+	del.Topics, del.TopicNames, del.TimeoutMillis = append(del.Topics, topic), []string{name}, 5000
+	if code := c.ask(ctx, t, del).(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode; code != 0 {
+		t.Fatalf("deleting: %d", code)
+	}
+}
+
 // put produces one record to a partition.
 func (c *cluster) put(ctx context.Context, t *testing.T, topic string, partition int32, value string) {
 	t.Helper()
@@ -152,13 +163,7 @@ func TestTopicRecreated(t *testing.T) {
 	c.feedTo(ctx, t, 1, 1)
 	m := c.consumer(t)
 	old := gather(ctx, t, m, 1)[0]
-	del := kmsg.NewPtrDeleteTopicsRequest()
-	topic, name := kmsg.NewDeleteTopicsRequestTopic(), "in"
-	topic.Topic = &name
-	del.Topics, del.TopicNames, del.TimeoutMillis = append(del.Topics, topic), []string{"in"}, 5000
-	if code := c.ask(ctx, t, del).(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode; code != 0 {
-		t.Fatalf("deleting: %d", code)
-	}
+	c.deleteTopic(ctx, t, "in")
 	if err := c.CreateTopic("in", 3); err != nil {
 		t.Fatal(err)
 	}

@@ -55,13 +55,7 @@ func TestDeletedTopicFailsWholeFetches(t *testing.T) {
 	c, m := twoTopics(ctx, t)
 	c.put(ctx, t, "in", 0, "held")
 	held := poll(ctx, t, m)
-	del := kmsg.NewPtrDeleteTopicsRequest()
-	topic, name := kmsg.NewDeleteTopicsRequestTopic(), "other"
-	topic.Topic = &name
-	del.Topics, del.TopicNames, del.TimeoutMillis = append(del.Topics, topic), []string{name}, 5000
-	if code := c.ask(ctx, t, del).(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode; code != 0 {
-		t.Fatalf("deleting: %d", code)
-	}
+	c.deleteTopic(ctx, t, "other")
 	var failed atomic.Int32
 	c.SetIntercept(func(r broker.Request) broker.Action {
 		if r.Key != keyShareFetch {
