@@ -145,12 +145,14 @@ func TestMarkersLateAndRepeated(t *testing.T) {
 			w.TreatMarkers(func(m txn.Marker) txn.Treatment {
 				mu.Lock()
 				defer mu.Unlock()
+				late := time.Millisecond
 				if m.Share {
 					shares++
 				} else {
 					logs++
+					late *= 20 // so that the inputs are done first
 				}
-				return txn.Treatment{Delay: time.Millisecond, Repeat: &txn.Treatment{Repeat: &txn.Treatment{Delay: 2 * time.Millisecond}}}
+				return txn.Treatment{Delay: late, Repeat: &txn.Treatment{Repeat: &txn.Treatment{Delay: 2 * time.Millisecond}}}
 			})
 			const n = 12
 			for i := range int32(n) {

@@ -14,6 +14,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/history"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/producer"
@@ -135,8 +136,15 @@ func (w *world) audit(ctx context.Context) []history.Finding {
 	return history.Judge(facts).Findings
 }
 
+// wantClean audits when every outcome has come to all logs: producers are told
+// before.
 func (w *world) wantClean(ctx context.Context) {
 	w.t.Helper()
+	testkit.Eventually(ctx, w.t, "all markers are written", func() bool {
+		return !slices.ContainsFunc(w.Transactions(), func(v txn.View) bool {
+			return v.Status == txn.PrepareCommit || v.Status == txn.PrepareAbort
+		})
+	})
 	if found := w.audit(ctx); len(found) > 0 {
 		w.t.Errorf("audit: %v", found)
 	}
