@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -27,10 +26,9 @@ type environs struct {
 	limit     *limit
 	isolation *isolation
 	topics    []string
-	log       *slog.Logger
 
 	mu      sync.Mutex
-	missing []string // of topics
+	missing []string // of topics, by the last look
 }
 
 // watch looks again until ctx ends, soon after it could not.
@@ -66,16 +64,13 @@ func (e *environs) look(ctx context.Context) bool {
 	}) == nil
 }
 
-// note warns of what is newly missing.
+// note keeps what is missing, and has it told.
 func (e *environs) note(missing []string) {
 	e.mu.Lock()
-	before := e.missing
 	e.missing = missing
 	e.mu.Unlock()
-	for _, topic := range missing {
-		if !slices.Contains(before, topic) {
-			e.log.Warn("sharetxn: a topic of the processor does not exist; create it, or mend its name", "topic", topic)
-		}
+	for _, topic := range e.topics {
+		core.Of(e.cl).SeenTopic(topic, !slices.Contains(missing, topic))
 	}
 }
 

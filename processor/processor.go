@@ -74,7 +74,7 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 	}
 	out.environs = &environs{
 		cl: cl, group: cfg.Group, limit: out.limit, isolation: &isolation{group: cfg.Group, policy: cfg.InputIsolation, log: co.Logger()},
-		topics: slices.Concat(cfg.Topics, cfg.deadTopic()), log: co.Logger(),
+		topics: slices.Concat(cfg.Topics, cfg.deadTopic()),
 	}
 	for _, h := range co.Hooks() {
 		if h, ok := h.(sharetxn.HookHandled); ok {

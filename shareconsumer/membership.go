@@ -148,8 +148,9 @@ func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse) int {
 		c.tellMember(sharetxn.Member{Event: sharetxn.MemberEpoch, Epoch: c.epoch})
 	}
 	if resp.Assignment == nil {
-		n := len(c.assigned)
+		n, missing := len(c.assigned), was == 0 && c.uncovered()
 		c.mu.Unlock()
+		c.routed(missing)
 		return n
 	}
 	c.assigned = make(map[partKey]struct{})
@@ -159,7 +160,7 @@ func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse) int {
 		}
 	}
 	n := len(c.assigned)
-	missing := c.route()
+	missing := c.route() || c.uncovered()
 	c.mu.Unlock()
 	c.routed(missing)
 	return n

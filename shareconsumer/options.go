@@ -68,8 +68,8 @@ func defaults() config {
 const maxMargin = 5 * time.Second
 
 // Topics are the topics to consume from. Required. One that does not exist is
-// waited for, and nothing tells of it: a Poll that waits for ever may have a
-// wrong name here.
+// waited for, with a warning in the cluster's log: a Poll that waits for ever may
+// have a wrong name here.
 func Topics(topics ...string) Opt {
 	return optFunc(func(c *config) { c.topics = append(c.topics, topics...) })
 }

@@ -73,6 +73,17 @@ func (c *Consumer) loadMetadata(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.learnTopics(resp)
+	for _, t := range resp.Topics {
+		if t.Topic != nil && (t.ErrorCode == 0 || t.ErrorCode == kerr.UnknownTopicOrPartition.Code) {
+			c.core.SeenTopic(*t.Topic, t.ErrorCode == 0)
+		}
+	}
+	return nil
+}
+
+// learnTopics takes over ids and leaders.
+func (c *Consumer) learnTopics(resp *kmsg.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range resp.Topics {
@@ -96,7 +107,16 @@ func (c *Consumer) loadMetadata(ctx context.Context) error {
 			c.learn(partKey{t.TopicID, p.Partition}, leader{p.Leader, p.LeaderEpoch})
 		}
 	}
-	return nil
+}
+
+// uncovered tells whether nothing is assigned of a subscribed topic, so that it
+// may be one that does not exist. c.mu is held.
+func (c *Consumer) uncovered() bool {
+	covered := make(map[string]bool)
+	for k := range c.assigned {
+		covered[c.topics[k.topic]] = true
+	}
+	return slices.ContainsFunc(c.subscribed, func(name string) bool { return !covered[name] })
 }
 
 // denied drops the leaders of what had a topic's name and is not there any more

@@ -265,18 +265,75 @@ func (n *notes) has(text string) bool {
 	return strings.Contains(n.b.String(), text)
 }
 
+func (n *notes) count(text string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Count(n.b.String(), text)
+}
+
+// logging is another sharetxn.Cluster, whose warnings go to log.
+func (c *cluster) logging(t *testing.T, log *notes) *sharetxn.Cluster {
+	t.Helper()
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(c.Seeds()...)), sharetxn.Logger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+// A topic that does not exist is told of once, also to two members; it is
+// consumed from when it is there, and told of again only when it has vanished. The
+// other topic's records come all the while, and nothing is told of it.
+func TestTopicMissing(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := startCluster(t, 25*time.Second)
+	c.feedTo(ctx, t, 1, 1)
+	var log notes
+	cl := c.logging(t, &log)
+	member := func(topics ...string) *Consumer {
+		m, err := New(cl, "g", Topics(topics...), AcknowledgementMode(Implicit), MaxWait(100*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.Close() })
+		return m
+	}
+	const told = "a topic does not exist; create it, or mend its name\" topic="
+	m := member("in", "late")
+	gather(ctx, t, m, 1)
+	testkit.Eventually(ctx, t, "the missing topic is told", func() bool { return log.count(told+"late") == 1 })
+	if err := c.CreateTopic("late", 1); err != nil {
+		t.Fatal(err)
+	}
+	c.put(ctx, t, "late", 0, "x")
+	if r := gather(ctx, t, m, 1)[0]; r.Topic != "late" {
+		t.Fatalf("%s came", where(r))
+	}
+	if n := log.count(told + "late"); n != 1 {
+		t.Errorf("told %d times before it was there", n)
+	}
+	c.deleteTopic(ctx, t, "late")
+	testkit.Eventually(ctx, t, "the vanished topic is told", func() bool { return log.count(told+"late") == 2 })
+	other := member("in", "late", "typo")
+	short, cancel := context.WithCancel(ctx)
+	polled := make(chan struct{})
+	go func() { defer close(polled); _, _ = other.Poll(short) }()
+	testkit.Eventually(ctx, t, "what only the second misses is told", func() bool { return log.count(told+"typo") == 1 })
+	cancel()
+	<-polled
+	if n := log.count(told); n != 3 || log.has(told+"in\n") {
+		t.Errorf("told %d times: %s", n, log.b.String())
+	}
+}
+
 // A group that is deleted under its member is joined again, with a warning.
 func TestGroupDeleted(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	c := startCluster(t, 25*time.Second)
 	c.feedTo(ctx, t, 1, 1)
 	var log notes
-	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(c.Seeds()...)), sharetxn.Logger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
-	m, err := New(cl, "g", Topics("in"))
+	m, err := New(c.logging(t, &log), "g", Topics("in"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func (l topicList) Set(s string) error {
 	if ok {
 		var err error
 		if n, err = strconv.ParseInt(parts, 10, 32); err != nil || n < 1 {
-			return fmt.Errorf("%q: want NAME:PARTITIONS", s)
+			return fmt.Errorf("%q: want NAME:PARTITIONS, with at least 1 partition", s)
 		}
 	}
 	if _, twice := l[name]; twice || name == "" {
@@ -49,7 +49,7 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	latest := fs.Bool("latest", false, "share groups begin at the end of their topics, as on Kafka; without it at the beginning")
 	stock := fs.Bool("stock44", false, "look like a stock Kafka 4.4: no KIP-1289")
 	verbose := fs.Bool("verbose", false, "log to standard error")
-	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS, outputs and dead letters too; repeatable")
+	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS with at least 1; repeatable. One that a client asks for comes into being with 1, where the client allows that, as on Kafka")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	case fs.NArg() > 0:
 		return bad("unexpected %q", fs.Args())
 	}
-	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock, Profile: wire.Draft95, OffsetReset: "earliest"}
+	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock, Profile: wire.Draft95, OffsetReset: "earliest", AutoCreateTopics: true}
 	if *profile == "kip93" {
 		cfg.Profile = wire.KIP93
 	}

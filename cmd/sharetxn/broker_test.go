@@ -48,6 +48,14 @@ func TestBroker(t *testing.T) {
 			if err := k.ProduceSync(ctx, &kgo.Record{Topic: "b", Value: []byte("x")}).FirstErr(); err != nil {
 				t.Error(err)
 			}
+			asks, err := cl.Client(kgo.AllowAutoTopicCreation())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer asks.Close()
+			if err := asks.ProduceSync(ctx, &kgo.Record{Topic: "made", Value: []byte("x")}).FirstErr(); err != nil {
+				t.Error("a topic made on request:", err)
+			}
 			topics, err := kadm.NewClient(k).ListTopics(ctx, "a", "b")
 			if err != nil || len(topics["a"].Partitions) != 2 || len(topics["b"].Partitions) != 1 {
 				t.Errorf("topics %v, %v", topics, err)

@@ -113,7 +113,7 @@ func TestUsage(t *testing.T) {
 		"broker: past the end":  {[]string{"broker", "--listen", "127.0.0.1:65535", "--brokers", "2"}, "no 2 ports from 65535 on"},
 		"broker: none":          {[]string{"broker", "--brokers", "0"}, "--brokers 0: want 1 to 10"},
 		"broker: partitions":    {[]string{"broker", "--topic", "x:y"}, `"x:y": want NAME:PARTITIONS`},
-		"broker: no partitions": {[]string{"broker", "--topic", "x:0"}, `"x:0": want NAME:PARTITIONS`},
+		"broker: no partitions": {[]string{"broker", "--topic", "x:0"}, `"x:0": want NAME:PARTITIONS, with at least 1 partition`},
 		"broker: no name":       {[]string{"broker", "--topic", ":3"}, `":3": want NAME:PARTITIONS`},
 		"broker: topic twice":   {[]string{"broker", "--topic", "x:1", "--topic", "x:2"}, "each name once"},
 		"broker: argument":      {[]string{"broker", "x"}, `unexpected ["x"]`},

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -85,6 +86,21 @@ var admin = []Case{
 		} {
 			x.Same(fmt.Sprintf("partition %d to %d", step.partition, step.to), x.trim(ctx, t, step.partition, step.to), step.want)
 		}
+	}},
+	{Name: "admin/topics are made for who asks for that", Run: func(ctx context.Context, x *X) {
+		asks := func(name string, allow bool) {
+			req := kmsg.NewPtrMetadataRequest()
+			req.Topics, req.AllowAutoTopicCreation = []kmsg.MetadataRequestTopic{{Topic: &name}}, allow
+			_, err := req.RequestWith(ctx, x.Client)
+			x.Must(err)
+		}
+		made, not := x.Fresh("t"), x.Fresh("t")
+		asks(not, false)
+		asks(made, true)
+		x.Find(ctx, made, 1)
+		topics, err := x.Adm.ListTopics(ctx, not)
+		x.Must(err)
+		x.Same("not asked to", errors.Is(topics[not].Err, kerr.UnknownTopicOrPartition), true)
 	}},
 }
 

@@ -20,7 +20,7 @@ type embedded struct {
 func Embedded(t *testing.T, brokers int) Target {
 	t.Helper()
 	c, err := broker.Start(broker.Config{
-		Brokers: brokers, Stock44: true,
+		Brokers: brokers, Stock44: true, AutoCreateTopics: true,
 		// As the real brokers of these tests are set.
 		HeartbeatInterval: 500 * time.Millisecond, AssignmentInterval: time.Second, MinSessionTimeout: time.Second,
 	})

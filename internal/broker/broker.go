@@ -33,6 +33,8 @@ type Config struct {
 	TLS     *tls.Config                                         // of the public side
 	Topics  map[string]int32                                    // name to partitions, leaders in turn from node 0
 
+	AutoCreateTopics bool // make topics for clients that ask so, as Kafka does by default
+
 	Profile      wire.Profile // how staging is spoken; default Draft95
 	Stock44      bool         // look like stock Kafka 4.4: keys 93 and 94 of other meaning, share.version 2, no staging
 	Before44     bool         // a share fetch fails as a whole, with UNKNOWN_SERVER_ERROR, where a topic of its session is not there

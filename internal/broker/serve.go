@@ -16,6 +16,7 @@ import (
 // API keys that do not go to kfake as they are.
 const (
 	keyProduce            = 0
+	keyMetadata           = 3
 	keyListGroups         = 16
 	keyFindCoordinator    = 10
 	keyApiVersions        = 18
@@ -75,7 +76,7 @@ func (c *Cluster) handle(ctx context.Context, conn *front.Conn, q frame.Request,
 	case keyFindCoordinator, keyInitProducerID, keyAddPartitionsToTxn, keyAddOffsetsToTxn, keyEndTxn, keyTxnOffsetCommit, keyDescribeProducers, keyDescribeTxns, keyListTxns,
 		keyShareHeartbeat, keyShareDescribe, keyShareFetch, keyShareAck, keyDescribeShareOffs, keyAlterShareOffs, keyDeleteShareOffs,
 		keyListGroups, keyDeleteGroups, keyDescribeConfigs, keyAlterConfigs, keyUpdateFeatures, keyCreateTopics,
-		keyJoinGroup, keyConsumerHeartbeat, keyOffsetCommit, keyAlterAssignments, keyDeleteRecords:
+		keyMetadata, keyJoinGroup, keyConsumerHeartbeat, keyOffsetCommit, keyAlterAssignments, keyDeleteRecords:
 	default:
 		switch {
 		case staging != wire.None && q.Key == staging.Key():
@@ -155,6 +156,9 @@ func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m 
 		return c.txns.DescribeTransactions(node, m), nil
 	case *kmsg.ListTransactionsRequest:
 		return c.txns.ListTransactions(node, m), nil
+	case *kmsg.MetadataRequest:
+		c.autoCreate(m)
+		return nil, errKfake
 	case *kmsg.CreateTopicsRequest:
 		return c.createTopics(ctx, conn, m)
 	case *kmsg.DescribeConfigsRequest:

@@ -38,6 +38,7 @@ type Config struct {
 type Cluster struct {
 	cfg    Config
 	prover *probe.Prover
+	absent absent
 
 	mu     sync.Mutex
 	meta   *metaClient
@@ -49,7 +50,7 @@ type ownerKey struct{ group, member string }
 
 // New opens no connection.
 func New(cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, owners: make(map[ownerKey]bind.Owner)}
+	c := &Cluster{cfg: cfg, owners: make(map[ownerKey]bind.Owner), absent: absent{told: make(map[string]bool)}}
 	c.prover = probe.New(cfg.Logger, cfg.Profile)
 	return c
 }
