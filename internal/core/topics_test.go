@@ -5,13 +5,16 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 )
 
 // A missing topic is told once, whoever sees it, and again only after it was
 // there.
 func TestSeenTopic(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
 	var log bytes.Buffer
 	c := core.New(core.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	defer c.Close()
