@@ -15,8 +15,10 @@ var errConsumerClosed = errors.New("the consumer was closed")
 // records without a verdict, and in Implicit mode those that no later Poll has
 // accepted, are released by the brokers. What a transaction has staged stays
 // with the transaction; one that holds a batch and has not staged it will
-// abort. Idempotent, safe to call from any goroutine; the error says that the
-// bound was reached, the brokers then release by their own timers.
+// abort. Idempotent, safe to call from any goroutine but those that run hooks,
+// OnAcknowledged and OnAssigned, whose calls it waits for beyond the bound; the
+// error says that the bound was reached, the brokers then release by their own
+// timers.
 func (c *Consumer) Close() error {
 	c.mu.Lock()
 	if c.closed {

@@ -143,7 +143,8 @@ func MaxPollInterval(d time.Duration) Opt {
 // OnAcknowledged is called with the result of each partition of every plain
 // acknowledgement: of CommitSync and CommitAsync, of releases, and of what
 // Implicit mode accepted. What a transaction stages, renewals, and offsets
-// without a record are not told. An error is an *Error, or several joined, as
+// without a record are not told, nor what was lost before it could be sent: that
+// is CommitAsync's own error. An error is an *Error, or several joined, as
 // CommitSync gives them. It is called from each broker's goroutine, must be
 // quick and must not call the consumer.
 func OnAcknowledged(fn func(AckResult)) Opt {

@@ -57,7 +57,8 @@ func (c *Consumer) renewDue(now time.Time) time.Duration {
 			}
 		}
 	}
-	patient := working || now.Sub(c.polled) < keptBuffered
+	// After a fatal error no poll gets what waits.
+	patient := c.fatal == nil && (working || now.Sub(c.polled) < keptBuffered)
 	for _, s := range c.sessions {
 		var due, late []*lease
 		for _, l := range s.buffer {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -93,6 +94,25 @@ func TestBufferedRecordsAreRenewed(t *testing.T) {
 		}
 	}
 	c.waitDone(ctx, t, n)
+}
+
+// What waits to be polled is not kept from others after a fatal error, however
+// often the caller polls.
+func TestNothingIsKeptAfterAFatalError(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := startCluster(t, time.Second)
+	c.feedTo(ctx, t, 8, 1)
+	m := c.consumer(t, MaxPollRecords(4))
+	poll(ctx, t, m)
+	m.setFatal(errors.New("refused for good"))
+	testkit.Eventually(ctx, t, "what nobody can poll is given back", func() bool {
+		if _, err := m.Poll(ctx); err == nil {
+			t.Fatal("polled after a fatal error")
+		}
+		state, _, _, ok := c.StateOf("g", "in", 0, 7)
+		return ok && state == share.Available
+	})
 }
 
 // KeepLocked renews an open batch, and stops.
