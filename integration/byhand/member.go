@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -25,6 +26,7 @@ type Member struct {
 	client   *kgo.Client
 	dialer   *dialer
 	sessions map[int32]*Session
+	at       int32 // the group's coordinator, -1 if it must be asked for
 }
 
 // NewMember makes a member that has done nothing yet. Close it.
@@ -35,7 +37,7 @@ func NewMember(seeds []string, group string, topics ...string) (*Member, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Member{Group: group, ID: newID(), Topics: topics, client: client, dialer: d, sessions: make(map[int32]*Session)}, nil
+	return &Member{Group: group, ID: newID(), Topics: topics, client: client, dialer: d, sessions: make(map[int32]*Session), at: -1}, nil
 }
 
 func newID() string {
@@ -63,11 +65,52 @@ func (m *Member) Heartbeat(ctx context.Context, req *kmsg.ShareGroupHeartbeatReq
 	if req.MemberID == "" {
 		req.MemberID = m.ID
 	}
-	resp, err := req.RequestWith(ctx, m.client)
-	if err == nil && resp.ErrorCode == 0 {
-		m.Epoch = resp.MemberEpoch
+	if err := m.locate(ctx); err != nil {
+		return nil, err
 	}
-	return resp, err
+	kresp, err := m.client.Broker(int(m.at)).Request(ctx, req)
+	if err != nil {
+		m.at = -1
+		return nil, err
+	}
+	resp := kresp.(*kmsg.ShareGroupHeartbeatResponse)
+	switch resp.ErrorCode {
+	case 0:
+		m.Epoch = resp.MemberEpoch
+	case kerr.NotCoordinator.Code, kerr.CoordinatorNotAvailable.Code:
+		m.at = -1
+	}
+	return resp, nil
+}
+
+// locate asks for the group's coordinator where it is not known. kgo, asked to
+// find it, keeps to the first one: that it is no longer it never reaches kgo in a
+// heartbeat.
+func (m *Member) locate(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for m.at < 0 {
+		req := kmsg.NewPtrFindCoordinatorRequest()
+		req.CoordinatorKeys = []string{m.Group}
+		resp, err := req.RequestWith(ctx, m.client)
+		if err != nil {
+			return err
+		}
+		c := resp.Coordinators[0]
+		if c.ErrorCode == 0 {
+			m.at = c.NodeID
+			return nil
+		}
+		if err := kerr.ErrorForCode(c.ErrorCode); !kerr.IsRetriable(err) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // Join is the heartbeat with epoch 0 and the subscription.

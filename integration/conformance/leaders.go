@@ -107,14 +107,18 @@ var leaders = []Case{
 		x.Same("code of accepting", x.Ack(ctx, s, p, 0, 1, accept), int16(0))
 		x.Must(x.Target.Kill(ctx, s.Node))
 		testkit.Eventually(ctx, x, "another broker leads", func() bool {
-			d, err := x.Adm.ListTopics(ctx, t.Name)
-			if err != nil || d[t.Name].Err != nil {
-				return false
-			}
-			leader := d[t.Name].Partitions[0].Leader
+			leader := x.Leader(ctx, t, 0)
 			return leader >= 0 && leader != s.Node
 		})
 		u := x.At(ctx, group, t, 0)
+		testkit.Eventually(ctx, x, "it knows that it does", func() bool {
+			u.Epoch = 0
+			f := byhand.NewFetch(p)
+			f.MaxRecords, f.MaxWait = 0, 0
+			got, err := u.Fetch(ctx, f)
+			x.Must(err)
+			return got.Code == 0 && got.Parts[p].Code != kerr.NotLeaderForPartition.Code
+		})
 		x.Take(ctx, u, p, byhand.Acquired{First: 2, Last: 3, Count: 1})
 		x.Must(x.Target.Restart(ctx, s.Node))
 		x.Same("code of accepting the rest", x.Ack(ctx, u, p, 2, 3, accept), int16(0))
@@ -129,7 +133,6 @@ var leaders = []Case{
 		x.Must(x.Target.Restart(ctx, coordinator))
 		testkit.Eventually(ctx, x, "a heartbeat is answered", func() bool {
 			resp, err := m.Beat(ctx)
-			x.Logf("DEBUG %v %v", resp, err)
 			return err == nil && resp.ErrorCode == 0
 		})
 		x.Same("epoch", m.Epoch, epoch)
@@ -149,7 +152,6 @@ var leaders = []Case{
 		x.Must(x.Target.Restart(ctx, s.Node))
 		testkit.Eventually(ctx, x, "a heartbeat is answered", func() bool {
 			resp, err := m.Beat(ctx)
-			x.Logf("DEBUG %v %v", resp, err)
 			return err == nil && resp.ErrorCode == 0
 		})
 		x.Same("epoch", m.Epoch, epoch)
@@ -198,9 +200,8 @@ func (x *X) moveLeaderTo(ctx context.Context, t Topic, to int32) {
 func (x *X) recovered(ctx context.Context) {
 	x.Helper()
 	testkit.Eventually(ctx, x, "all partitions of a new topic have leaders, all brokers among them", func() bool {
-		d, err := x.Adm.BrokerMetadata(ctx)
-		x.Logf("DEBUG %v %v", len(d.Brokers), err)
-		return err == nil && len(d.Brokers) == len(x.Target.Nodes())
+		m, err := x.metadata(ctx)
+		return err == nil && len(m.Brokers) == len(x.Target.Nodes())
 	})
 	x.Topic(ctx, 3)
 }

@@ -108,31 +108,49 @@ func (x *X) Topic(ctx context.Context, partitions int32, configs ...string) Topi
 	return x.Find(ctx, name, partitions)
 }
 
+// metadata asks a broker: kadm may answer with what its client has kept, and that
+// may be long ago.
+func (x *X) metadata(ctx context.Context, topics ...string) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none; all would be null
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &name
+		req.Topics = append(req.Topics, t)
+	}
+	return req.RequestWith(ctx, x.Client)
+}
+
 // Find waits until a topic has that many partitions with leaders.
 func (x *X) Find(ctx context.Context, name string, partitions int32) (t Topic) {
 	x.Helper()
 	testkit.Eventually(ctx, x, "topic "+name+" has leaders", func() bool {
-		d, err := x.Adm.ListTopics(ctx, name)
-		if err != nil || d[name].Err != nil || len(d[name].Partitions) != int(partitions) {
+		m, err := x.metadata(ctx, name)
+		if err != nil || m.Topics[0].ErrorCode != 0 || len(m.Topics[0].Partitions) != int(partitions) {
 			return false
 		}
-		for _, p := range d[name].Partitions {
-			if p.Leader < 0 || p.Err != nil {
+		for _, p := range m.Topics[0].Partitions {
+			if p.Leader < 0 || p.ErrorCode != 0 {
 				return false
 			}
 		}
-		t = Topic{name, d[name].ID}
+		t = Topic{name, m.Topics[0].TopicID}
 		return true
 	})
 	return t
 }
 
-// Leader is the broker that leads a partition now.
+// Leader is the broker that leads a partition now, -1 if none does.
 func (x *X) Leader(ctx context.Context, t Topic, partition int32) int32 {
 	x.Helper()
-	d, err := x.Adm.ListTopics(ctx, t.Name)
+	m, err := x.metadata(ctx, t.Name)
 	x.Must(err)
-	return d[t.Name].Partitions[partition].Leader
+	for _, p := range m.Topics[0].Partitions {
+		if p.Partition == partition {
+			return p.Leader
+		}
+	}
+	return -1
 }
 
 // Group gives a share group of this case that reads from the start; configs are
