@@ -91,7 +91,9 @@ func SessionTimeout(d time.Duration) Setting { return millis(keySessionTimeout, 
 func HeartbeatInterval(d time.Duration) Setting { return millis(keyHeartbeatInterval, d) }
 
 // AssignmentInterval sets share.assignment.interval.ms, the least time between two
-// assignments: 0 to 15 s, default 1 s, cut to whole milliseconds. From Kafka 4.3.
+// assignments: 0 to 15 s, Kafka's default 1 s, cut to whole milliseconds. From
+// Kafka 4.3. The embedded broker's default is 0, so that tests do not wait for
+// their first assignment.
 func AssignmentInterval(d time.Duration) Setting { return millis(keyAssignmentInterval, d) }
 
 // millis cuts off what is less than a millisecond.

@@ -32,7 +32,7 @@ func TestHandle(t *testing.T) {
 // The service around it: two records, and the answer to the first commit is lost.
 func TestService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := sharetxntest.Start(t, sharetxntest.Topic("in", 3))
+		k := sharetxntest.Start(t, sharetxntest.Topic("in", 3), sharetxntest.Group("g", sharetxntest.GroupConfig{ReadCommitted: true}))
 		k.Feed(t, &kgo.Record{Topic: "in", Value: []byte("a")}, &kgo.Record{Topic: "in"})
 		k.Inject(t, sharetxntest.Fault{Key: sharetxntest.EndTxnKey, Action: sharetxntest.LoseAnswer()})
 		p, err := processor.New(k.Connect(t), processor.Config{

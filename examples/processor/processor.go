@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -45,7 +46,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("processor", flag.ExitOnError)
 	seeds := fs.String("bootstrap", "localhost:9092", "brokers, separated by commas")
-	group := fs.String("group", "quake-condensers", "share group; Kafka starts a new one at the end of its topics, unless its config share.auto.offset.reset says earliest")
+	group := fs.String("group", "quake-condensers", "share group; it is set to begin at the start of its topics and to read what was committed only")
 	instance := fs.String("instance", "", "tells replicas apart: each needs its own; empty means the host name")
 	members := fs.Int("members", 1, "group members of this process, each with transactions of its own")
 	_ = fs.Parse(args) // exits on an error
@@ -54,5 +55,10 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer cl.Close()
+	// Configs of the group, not of this process; where an operator sets them, leave
+	// this out.
+	if err := groupconfig.Set(ctx, cl, *group, groupconfig.IsolationLevel(groupconfig.ReadCommitted), groupconfig.AutoOffsetReset("earliest")); err != nil {
+		return err
+	}
 	return serve(ctx, cl, *group, *instance, *members)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/examples/data"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
@@ -119,6 +120,9 @@ func TestCommand(t *testing.T) {
 		go func() { ended <- run(serve, args) }()
 	}
 	k.WaitDrained(t, "condensers")
+	if configs, err := groupconfig.Describe(ctx, k.Connect(t), "condensers"); err != nil || configs.IsolationLevel != groupconfig.ReadCommitted {
+		t.Errorf("the group reads %v, %v", configs.IsolationLevel, err)
+	}
 	stop()
 	for range 2 {
 		if err := <-ended; err != nil {

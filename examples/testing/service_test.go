@@ -28,12 +28,16 @@ func service(t *testing.T, k *sharetxntest.Cluster, cfg processor.Config) *proce
 	return p
 }
 
+// billing is the service's group, set as in production: it sees what was
+// committed only.
+var billing = sharetxntest.Group("billing", sharetxntest.GroupConfig{ReadCommitted: true})
+
 // The service from end to end: a real client against brokers on a virtual
 // network and clock. Orders become invoices, each once, and what is no order a
 // dead letter.
 func TestService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := sharetxntest.Start(t, sharetxntest.Topic("orders", 3))
+		k := sharetxntest.Start(t, sharetxntest.Topic("orders", 3), billing)
 		k.Feed(t, order(1), order(2), &kgo.Record{Topic: "orders", Value: []byte("hello")})
 		k.RunUntilDrained(t, "billing", service(t, k, processor.Config{Handler: Invoice}))
 		k.AssertExactlyOnce(t, "billing", "invoices", "orders.dead")
@@ -47,7 +51,7 @@ func TestService(t *testing.T) {
 // A fault that never fires fails the test by itself.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := sharetxntest.Start(t, sharetxntest.Topic("orders", 3))
+		k := sharetxntest.Start(t, sharetxntest.Topic("orders", 3), billing)
 		k.Feed(t, order(1), order(2))
 		k.Inject(t, sharetxntest.Fault{Key: sharetxntest.EndTxnKey, Action: sharetxntest.LoseAnswer()})
 		k.RunUntilDrained(t, "billing", service(t, k, processor.Config{Handler: Invoice}))
@@ -76,7 +80,7 @@ func (m *moody) Find(ctx context.Context, customers []string) (map[string]string
 // end, and nothing becomes a dead letter.
 func TestLabelService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := sharetxntest.Start(t, sharetxntest.Topic("orders", 3))
+		k := sharetxntest.Start(t, sharetxntest.Topic("orders", 3), billing)
 		for id := range 20 {
 			k.Feed(t, order(id))
 		}

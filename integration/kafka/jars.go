@@ -2,6 +2,11 @@
 // from the jars that Maven's own client fetches, or a cluster that exists.
 // Package container, which adds brokers in containers, builds on it, and package
 // target chooses among them.
+//
+// Stock is the software, not its settings: those are for quick tests on few
+// brokers (see Configure): heartbeats of share groups every 0.5 s, locks from 1 s
+// on, one replica of the internal topics on one broker, a small heap. Who measures
+// or looks for a default sets them anew with Set and JVM.
 package kafka
 
 import (

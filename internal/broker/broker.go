@@ -54,7 +54,7 @@ type Config struct {
 	GroupConfigs       map[string]map[string]string // per share group, Kafka's names
 	OffsetReset        string                       // share.auto.offset.reset of groups that set none; default latest
 	MinLockDuration    time.Duration                // lowest share.record.lock.duration.ms; default 1 s
-	AssignmentInterval time.Duration                // default none; Kafka 4.3: 1 s
+	AssignmentInterval time.Duration                // default none, so that tests need not wait; Kafka 4.3: 1 s
 	HeartbeatInterval  time.Duration                // default 5 s
 	SessionTimeout     time.Duration                // default 45 s
 	MinSessionTimeout  time.Duration                // lowest share.session.timeout.ms; default 45 s, or SessionTimeout if that is less
