@@ -445,13 +445,18 @@ func (x *X) disjoint(ctx context.Context, a, b *byhand.Member, each int) map[byh
 	return all
 }
 
-// describe is what the coordinator tells of a group.
+// describe is what the coordinator tells of a group. It asks again over a new
+// connection where the one it had ended with a broker.
 func (x *X) describe(ctx context.Context, group string) kmsg.ShareGroupDescribeResponseGroup {
 	x.Helper()
 	req := kmsg.NewPtrShareGroupDescribeRequest()
 	req.GroupIDs = []string{group}
-	resp, err := req.RequestWith(ctx, x.Client)
-	x.Must(err)
+	var resp *kmsg.ShareGroupDescribeResponse
+	testkit.Eventually(ctx, x, "the description of "+group+" is answered", func() bool {
+		var err error
+		resp, err = req.RequestWith(ctx, x.Client)
+		return err == nil
+	})
 	if len(resp.Groups) != 1 {
 		x.Fatalf("%d groups described, want 1", len(resp.Groups))
 	}
