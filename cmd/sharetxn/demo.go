@@ -28,7 +28,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	fs.Uint64Var(&cfg.Seed, "seed", 1, "which faults come when")
 	fs.IntVar(&cfg.Members, "members", 3, "members of the share group, 1 to 100")
 	fs.IntVar(&cfg.Batch, "batch", 10, "records a transaction at the most, 1 to 10000")
-	fs.Var(&cfg.Faults, "faults", "off, light (each kind once) or heavy (each kind three times)")
+	fs.Var(&cfg.Faults, "faults", "off, light (each kind once; the default) or heavy (each kind three times)")
 	fs.BoolVar(&cfg.Compare, "compare", false, "run it once more with commit-then-ack in place of staging, and show both audits")
 	fs.Func("profile", "form of KIP-1289: draft95 (default) or kip93", func(s string) error { return setProfile(&cfg.Profile, s) })
 	fs.BoolVar(&cfg.JSON, "json", false, "print one JSON object instead of the table")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -174,7 +175,6 @@ func TestDemoInputs(t *testing.T) {
 	}{
 		"a file, no newline at the end, twice the same": {args: []string{file}, input: 3, accepted: 2, alerts: 2, rejected: 1},
 		"stdin":                        {args: []string{"-"}, stdin: event + "\r\n", input: 1, accepted: 1, alerts: 1},
-		"empty":                        {args: []string{"-"}},
 		"more members than partitions": {args: []string{"--members", "5", "--batch", "1", "-"}, stdin: strings.Repeat(event+"\n", 20), input: 20, accepted: 20, alerts: 20},
 		"one batch for all":            {args: []string{"--members", "1", "--batch", "10000", "-"}, stdin: strings.Repeat(event+"\n", 20), input: 20, accepted: 20, alerts: 20},
 		"long lines":                   {args: []string{"-"}, stdin: long, input: 4, accepted: 1, alerts: 1, rejected: 3},
@@ -196,12 +196,19 @@ func TestDemoText(t *testing.T) {
 		t.Fatalf("exit status %d\n%s", code, out.String())
 	}
 	for _, want := range []string{
-		"partition", "audit: right", "input 300: accepted 300, alerts 300, rejected 0; ", "faults fired/planned: handler-error 1/1, ",
+		"partition", "lag: inputs not done yet", "conceded: duplicates that the profile's text allows", "unexpected: outputs that no input becomes", "audit: right", "input 300: accepted 300, alerts 300, rejected 0; ", "faults fired/planned: handler-error 1/1, ",
 		"same input, same faults   staged  commit-then-ack\n", "accepted                  300     300\n", "audit                     right   WRONG\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not on stdout: %q\n%s", want, out.String())
 		}
+	}
+	told := regexp.MustCompile(`300 of 300 records, (\d+) transactions committed, (\d+) aborted`).FindAllStringSubmatch(progress.String(), -1)
+	if len(told) < 2 { // one for each half, and those in between
+		t.Fatalf("progress: %s", progress.String())
+	}
+	if last := told[len(told)-1]; !regexp.MustCompile(`\ntransactions +\d+ +`+last[1]+`\naborts +\d+ +`+last[2]+`\n`).MatchString(out.String()) {
+		t.Errorf("progress ends with %v, the summary is\n%s", last, out.String())
 	}
 	for _, want := range []string{"level=DEBUG", "fault killed 1 of 1: process p", "shortened: locks 2s, transaction timeout 1s", "300 of 300 records"} {
 		if !strings.Contains(progress.String(), want) {
@@ -283,10 +290,18 @@ func TestDemoInterrupted(t *testing.T) {
 	})
 }
 
-// What cannot be read is told, and is not a run.
+// What cannot be read, or has nothing to audit, is told, and is not a run.
 func TestDemoUnreadable(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
-	if code, out, errs := runDemoTo(ctx, t, nil, t.TempDir()); code != exitWrong || out.Len() > 0 || !strings.Contains(errs.String(), "input: ") {
-		t.Errorf("exit status %d, stdout %q, stderr %q", code, out.String(), errs.String())
+	for name, c := range map[string]struct{ file, stdin, says string }{
+		"a folder":    {t.TempDir(), "", "input: read "},
+		"empty":       {"-", "", "input: no record, so that there is nothing to audit"},
+		"blank lines": {"-", "\n\r\n\n", "input: no record, so that there is nothing to audit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, out, errs := runDemoTo(ctx, t, strings.NewReader(c.stdin), c.file); code != exitWrong || out.Len() > 0 || !strings.Contains(errs.String(), c.says) {
+				t.Errorf("exit status %d, stdout %q, stderr %q", code, out.String(), errs.String())
+			}
+		})
 	}
 }

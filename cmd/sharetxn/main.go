@@ -81,5 +81,6 @@ const help = `sharetxn: exactly-once consume-transform-produce over Kafka share 
                                    embedded cluster, then an audit; default: bundled events
   sharetxn broker [flags]          serve the embedded cluster until interrupted
 
-Each command has -h. Exit status: 0 done and right, 1 wrong or not possible, 2 usage, 130 interrupted.
+Each command has -h. Exit status: 0 done and right, 1 wrong or not possible, 2 usage, 130 demo interrupted
+before its end. An interrupt is how broker ends, with 0.
 `

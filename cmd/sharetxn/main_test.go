@@ -129,10 +129,16 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	ctx := testkit.Deadline(t, 20*time.Second)
-	for _, args := range [][]string{nil, {"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"broker", "--help"}} {
-		var out bytes.Buffer
-		if code := run(ctx, args, nil, &out, &out, &left); code != exitOK || !strings.Contains(out.String(), "sharetxn ") {
-			t.Errorf("%q: exit status %d, %q", args, code, out.String())
+	for says, lines := range map[string][][]string{
+		"130 demo interrupted":                {nil, {"help"}, {"-h"}, {"--help"}},
+		"light (each kind once; the default)": {{"demo", "-h"}},
+		"with at least 1; repeatable":         {{"broker", "--help"}},
+	} {
+		for _, args := range lines {
+			var out bytes.Buffer
+			if code := run(ctx, args, nil, &out, &out, &left); code != exitOK || !strings.Contains(out.String(), says) || !strings.Contains(out.String(), "sharetxn ") {
+				t.Errorf("%q: exit status %d, %q", args, code, out.String())
+			}
 		}
 	}
 }

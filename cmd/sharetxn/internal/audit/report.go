@@ -49,6 +49,12 @@ type Report struct {
 // OK tells whether everything is right.
 func (r *Report) OK() bool { return len(r.Wrong) == 0 }
 
+// legend says what the columns and counts mean that do not speak for themselves.
+const legend = `start: the group's start offset as last written, which trails; end: of the log; lag: inputs not done yet
+missing, duplicates: outputs; conceded: duplicates that the profile's text allows; unexpected: outputs that no input becomes
+markers: an abort before anything was written leaves none
+`
+
 // Write prints the table and the verdict.
 func (r *Report) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -62,6 +68,9 @@ func (r *Report) Write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if _, err := fmt.Fprint(w, legend); err != nil {
+		return err
+	}
 	verdict := "audit: right. Each input's outputs are visible exactly once, each input is acknowledged, nothing is left open"
 	switch {
 	case !r.OK():
@@ -69,7 +78,7 @@ func (r *Report) Write(w io.Writer) error {
 	case r.Conceded > 0:
 		verdict = "audit: right. Each input's outputs are visible, more than once only where the profile's text concedes it; each input is acknowledged, nothing is left open"
 	}
-	if _, err := fmt.Fprintf(w, "unexpected %d, staged %d, open transactions %d; markers: %d commits, %d aborts\n%s\n", r.Unexpected, r.Staged, r.Open, r.Commits, r.Aborts, verdict); err != nil {
+	if _, err := fmt.Fprintf(w, "unexpected %d, staged %d, open transactions %d; markers on the output topics: %d of commits, %d of aborts\n%s\n", r.Unexpected, r.Staged, r.Open, r.Commits, r.Aborts, verdict); err != nil {
 		return err
 	}
 	for _, window := range slices.Sorted(maps.Keys(r.Windows)) {

@@ -196,7 +196,7 @@ func still(t *testing.T, lines ...string) *watch {
 	}
 	t.Cleanup(k.Close)
 	w := &watch{
-		cfg: Config{Stderr: io.Discard}, stall: 200 * time.Millisecond, count: &counts{}, client: k, admin: kadm.NewClient(k),
+		cfg: Config{Stderr: io.Discard}, stall: 200 * time.Millisecond, count: &counts{}, aborts: func() (int, error) { return 0, nil }, client: k, admin: kadm.NewClient(k),
 		director: newDirector(b, staged, faults.Plan{}, nil, nil),
 	}
 	for _, l := range lines {

@@ -62,27 +62,31 @@ func run(ctx context.Context, cfg Config, p pattern, logger *slog.Logger, input 
 	if res.input, err = input(); err != nil {
 		return nil, err
 	}
+	if len(res.input) == 0 {
+		return nil, errors.New("input: no record, so that there is nothing to audit")
+	}
 	plan := faults.New(cfg.Faults, cfg.Seed, len(res.input))
 	count := &counts{}
 	started := time.Now()
 	w := &watch{
 		cfg: cfg, lines: res.input, piece: piece(cfg, len(res.input), len(plan.Strikes)), stall: stallLimit,
 		count: count, client: client, admin: kadm.NewClient(client),
+		aborts: func() (int, error) { return aborted(ctx, b) },
 	}
 	if err := res.work(ctx, cfg, b, w, plan, logger); err != nil {
 		return nil, err
 	}
 	res.took = time.Since(started)
-	fmt.Fprintln(cfg.Stderr, w.progress(res.took))
 	gone(ctx, w.admin)
 	res.tally, _ = w.director.sofar()
 	if res.unfired = res.tally.Unfired(cfg.Faults); len(res.unfired) > 0 && !cfg.Bundled {
 		fmt.Fprintf(cfg.Stderr, "the input is too short for all faults; fired: %v\n", res.tally)
 		res.unfired = nil
 	}
-	if res.aborts, err = aborted(ctx, b); err != nil {
+	if res.aborts, err = w.aborts(); err != nil {
 		return nil, err
 	}
+	fmt.Fprintln(cfg.Stderr, w.progress(res.took, res.aborts))
 	ctx, cancel := context.WithTimeout(ctx, auditLimit)
 	defer cancel()
 	res.audit, err = audit.Run(ctx, audit.Config{

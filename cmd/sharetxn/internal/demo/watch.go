@@ -21,6 +21,7 @@ type watch struct {
 	director *director
 	client   *kgo.Client
 	admin    *kadm.Client
+	aborts   func() (int, error) // transactions aborted, by the coordinator
 
 	fed  int
 	left int64 // of these
@@ -49,7 +50,11 @@ func (w *watch) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tell.C:
-			fmt.Fprintln(w.cfg.Stderr, w.progress(time.Since(started)))
+			aborts, err := w.aborts()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(w.cfg.Stderr, w.progress(time.Since(started), aborts))
 		case <-ask.C:
 			done, err := w.step(ctx)
 			if err != nil || done {
@@ -94,9 +99,9 @@ func (w *watch) next() int {
 	return 0
 }
 
-func (w *watch) progress(after time.Duration) string {
+func (w *watch) progress(after time.Duration, aborts int) string {
 	n := w.done()
-	return fmt.Sprintf("%d of %d records, %d transactions, %d aborts, %.0f records/s", n, len(w.lines), w.count.committed.Load(), w.count.aborted.Load(), float64(n)/after.Seconds())
+	return fmt.Sprintf("%d of %d records, %d transactions committed, %d aborted, %.0f records/s", n, len(w.lines), w.count.committed.Load(), aborts, float64(n)/after.Seconds())
 }
 
 // lag is how many of the records fed are not done for the group.
