@@ -207,7 +207,7 @@ func TestDemoText(t *testing.T) {
 	if len(told) < 2 { // one for each half, and those in between
 		t.Fatalf("progress: %s", progress.String())
 	}
-	if last := told[len(told)-1]; !regexp.MustCompile(`\ntransactions +\d+ +`+last[1]+`\naborts +\d+ +`+last[2]+`\n`).MatchString(out.String()) {
+	if last := told[len(told)-1]; !regexp.MustCompile(`\ntransactions +\d+ +` + last[1] + `\naborts +\d+ +` + last[2] + `\n`).MatchString(out.String()) {
 		t.Errorf("progress ends with %v, the summary is\n%s", last, out.String())
 	}
 	for _, want := range []string{"level=DEBUG", "fault killed 1 of 1: process p", "shortened: locks 2s, transaction timeout 1s", "300 of 300 records"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"strings"
 	"sync"
@@ -210,6 +211,11 @@ func TestEnded(t *testing.T) {
 	over, stop := context.WithCancel(ctx)
 	stop()
 	other := errors.New("other")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // a broker that refuses would end the process before it is stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	for name, c := range map[string]struct {
 		ctx    context.Context
 		p      process
@@ -228,7 +234,7 @@ func TestEnded(t *testing.T) {
 			var failed error
 			var processes sync.WaitGroup
 			cfg := Config{Members: 1, Batch: 1, Dead: &processes}
-			f := newFleet(cfg, commitThenAck, []string{"127.0.0.1:1"}, &counts{}, newHandler(faults.Plan{}, nil), slog.New(slog.DiscardHandler), func(err error) { failed = err })
+			f := newFleet(cfg, commitThenAck, []string{silent.Addr().String()}, &counts{}, newHandler(faults.Plan{}, nil), slog.New(slog.DiscardHandler), func(err error) { failed = err })
 			s := f.slots[0]
 			if c.now {
 				s.now = &c.p
