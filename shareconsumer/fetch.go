@@ -34,7 +34,8 @@ func (s *session) order() order {
 	o := order{
 		records: s.granted.records, bytes: max(1, min(c.room(), c.cfg.maxBytes/max(1, asking))), want: want,
 		wait: parking{
-			demand: c.polling > 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
+			// A poll that was given what waits has not woken yet.
+			demand: c.polling > 0 && len(s.buffer) == 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
 			longest: longest(c.cfg.maxWait, c.lock, c.cfg.closeTimeout),
 		}.wait(),
 	}

@@ -133,3 +133,18 @@ func TestParkingIsBoundedByTheLock(t *testing.T) {
 		}
 	}
 }
+
+// A fetch in advance does not park for the poll that is about to be given what
+// waits already: what that decides would have to wait for it.
+func TestNoFetchParksBesideWhatWaits(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	cons, s := bookkeeper()
+	cons.polling = 1 // it has not woken yet
+	if got := s.order().wait; got != cons.cfg.maxWait {
+		t.Fatalf("nothing waits: %v, want %v", got, cons.cfg.maxWait)
+	}
+	cons.acquire(leaseOf(s, 5, 6))
+	if got := s.order().wait; got != 0 {
+		t.Errorf("records wait: %v, want 0", got)
+	}
+}
