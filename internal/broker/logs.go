@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker/share"
@@ -126,9 +127,11 @@ func (l logs) askLeader(ctx context.Context, topic string, partition int32, req 
 	}
 }
 
+// fetch limits the partition and not the answer: kfake tells no aborted
+// transactions where the limit of the whole answer cut it.
 func (l logs) fetch(ctx context.Context, topic string, partition int32, offset int64, maxBytes int32, isolation int8) (*kmsg.FetchResponseTopicPartition, error) {
 	req := kmsg.NewPtrFetchRequest()
-	req.Version, req.MaxBytes, req.SessionEpoch, req.IsolationLevel = fetchVersion, maxBytes, -1, isolation
+	req.Version, req.MaxBytes, req.SessionEpoch, req.IsolationLevel = fetchVersion, math.MaxInt32, -1, isolation
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic = topic
 	rp := kmsg.NewFetchRequestTopicPartition()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -74,5 +75,40 @@ func TestAskLeader(t *testing.T) {
 	}
 	if _, err := (logs{c}).fetch(ctx, "none", 0, 0, 1<<20, 0); !errors.Is(err, errNoPartition) {
 		t.Errorf("a topic that is not there: %v", err)
+	}
+}
+
+// A piece of the log tells what was aborted in it, however small it was cut.
+func TestReadTellsAborted(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := start(t, Config{Topics: map[string]int32{"in": 1}})
+	cl := client(t, c, kgo.TransactionalID("id"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	const transactions = 5
+	for range transactions {
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.ProduceSync(ctx, &kgo.Record{Topic: "in", Value: make([]byte, 100)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cl.EndTransaction(ctx, kgo.TryAbort); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(ctx, t, "all markers are written", func() bool {
+		b, err := (logs{c}).Bounds(ctx, "in", 0)
+		return err == nil && b.LastStable == 2*transactions
+	})
+	for _, maxBytes := range []int32{1, 200, 400, 1 << 20} {
+		chunk, err := logs{c}.Read(ctx, "in", 0, 0, maxBytes, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cut := maxBytes < 1<<20; len(chunk.Records) == 0 || (cut && len(chunk.Records) > 600) {
+			t.Errorf("at most %d bytes: %d were read", maxBytes, len(chunk.Records))
+		}
+		if len(chunk.Aborted) == 0 || chunk.Aborted[0].FirstOffset != 0 {
+			t.Errorf("at most %d bytes: aborted %v, want the first one among them", maxBytes, chunk.Aborted)
+		}
 	}
 }
