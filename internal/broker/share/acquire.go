@@ -3,6 +3,7 @@ package share
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -104,7 +105,7 @@ func (p *partition) acquire(a acquireAsk) acquired {
 		}
 		p.extend(last)
 		if aborted[b.from] { // counts as if it were handed out (measured)
-			if a.exact {
+			if a.exact && p.available(cursor, last) { // else it was passed over before
 				last = min(last, cursor+room-taken-1)
 			}
 			taken += p.archive(cursor, last)
@@ -139,6 +140,11 @@ func (p *partition) acquire(a acquireAsk) acquired {
 	}
 	p.settle()
 	return out
+}
+
+// available tells whether anything of [first, last] may be taken.
+func (p *partition) available(first, last int64) bool {
+	return slices.ContainsFunc(p.cover(first, last), func(e entry) bool { return e.state == Available })
 }
 
 // noLimit is more than any range holds.

@@ -272,6 +272,21 @@ func TestRecordLimitWithinAnAbortedBatch(t *testing.T) {
 	mustCheck(t, "read_committed", p)
 }
 
+// An aborted batch that was passed over before takes nothing of a record limit,
+// and what lies behind it is handed out.
+func TestRecordLimitBeyondAnAbortedBatch(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	chunk := chunkOf(put{first: 0, n: 3, pid: -1}, put{first: 3, n: 5, pid: 1, txn: true}, put{first: 8, n: 1, pid: 1, txn: true, control: true})
+	chunk.Aborted = []AbortedTxn{{ProducerID: 1, FirstOffset: 3}}
+	committed := func(a *acquireAsk) { a.committed = true }
+	p := loaded(0, 5, 2000)
+	wantRanges(t, "all", take(p, 20, chunk, exact, committed).ranges, acquiredRange{0, 2, 1}, acquiredRange{8, 8, 1})
+	mustAck(t, p, "a", batch(1, 2, acks.Release))
+	mustAck(t, p, "a", batch(8, 8, acks.Release))
+	wantRanges(t, "given back on both sides", take(p, 3, chunk, exact, committed).ranges, acquiredRange{1, 2, 2}, acquiredRange{8, 8, 2})
+	mustCheck(t, "read_committed", p)
+}
+
 // What was read may be older than the state: others took some of it, or gave
 // back what lies before it. Neither may lose a record.
 func TestAcquireFromAnOldRead(t *testing.T) {
