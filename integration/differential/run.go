@@ -71,11 +71,18 @@ func givesBack(o Op) bool {
 
 // soft tells whether the size of an answer is a broker's own affair: where not
 // exactly so many records are asked for, whole batches come, as they lie in the
-// log or as they were handed out before; and what was delivered often is handed
-// out in small parts.
+// log or as they were handed out before; exactly so many are a bound, below which
+// a broker may stay that read too little of its log; and what was delivered often
+// is handed out in small parts.
 func soft(o Op, x, y answer) bool {
 	const often = 3 // half of the delivery limit
-	return (!o.Limit && x.offsets() >= o.N && y.offsets() >= o.N) || x.most() >= often || y.most() >= often
+	switch {
+	case x.most() >= often || y.most() >= often:
+		return true
+	case o.Limit:
+		return x.offsets() <= o.N && y.offsets() <= o.N && x.offsets() > 0 && y.offsets() > 0
+	}
+	return x.offsets() >= o.N && y.offsets() >= o.N
 }
 
 func (a answer) offsets() (n int) {
