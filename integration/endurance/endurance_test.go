@@ -80,17 +80,23 @@ func TestEndurance(t *testing.T) {
 	// A quarter at once, which keeps members busy; the rest while things happen.
 	faults := slices.Repeat(w.faults(), *rounds)
 	backlog := *records / 4
-	must(t, l.produce(ctx, backlog, 0))
+	atOnce := make(chan struct{})
+	close(atOnce)
+	must(t, l.produce(ctx, backlog, 0, atOnce))
 	for i, f := range faults {
 		rest := *records - backlog
 		portion := rest*(i+1)/len(faults) - rest*i/len(faults)
-		produced := make(chan error, 1)
-		over := *pace
+		produced, over := make(chan error, 1), make(chan struct{})
+		during := *pace
 		if f.burst {
-			over = 0
+			during = 0
 		}
-		go func() { produced <- l.produce(ctx, portion, over) }()
-		if err := f.do(ctx, t); err != nil {
+		go func() { produced <- l.produce(ctx, portion, during, over) }()
+		fctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // none takes half of it
+		err := f.do(fctx, t)
+		cancel()
+		close(over)
+		if err != nil {
 			t.Fatalf("%s: %v", f.name, err)
 		}
 		w.fired[f.name]++

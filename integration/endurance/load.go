@@ -32,20 +32,17 @@ func newLoad(seeds []string, topic string, partitions int) (*load, error) {
 	return &load{cl: cl, topic: topic, partitions: partitions, offsets: make([][]int64, partitions)}, nil
 }
 
-// produce sends n records of 100 bytes, over a time of about d, and waits until
-// brokers have acknowledged all.
-func (l *load) produce(ctx context.Context, n int, d time.Duration) error {
+// produce produces n records over the time d, and is done when all are
+// acknowledged. A fifth of them it keeps back and hands out one by one until over
+// is closed, so that there is always something to come for who waits for a member
+// to work.
+func (l *load) produce(ctx context.Context, n int, d time.Duration, over <-chan struct{}) error {
 	const steps = 50
+	kept := n / 5
 	tick := time.NewTicker(max(d/steps, time.Millisecond))
 	defer tick.Stop()
 	for step := range steps {
-		for range n*(step+1)/steps - n*step/steps {
-			value := make([]byte, 100)
-			binary.BigEndian.PutUint64(value, uint64(l.sent))
-			r := &kgo.Record{Topic: l.topic, Partition: int32(l.sent % l.partitions), Value: value}
-			l.sent++
-			l.cl.Produce(ctx, r, l.acknowledged)
-		}
+		l.send(ctx, (n-kept)*(step+1)/steps-(n-kept)*step/steps)
 		if d == 0 {
 			continue
 		}
@@ -55,12 +52,37 @@ func (l *load) produce(ctx context.Context, n int, d time.Duration) error {
 			return ctx.Err()
 		}
 	}
+	// Enough for a minute: longer than a session takes to end and a member to join.
+	tick.Reset(max(time.Minute/time.Duration(max(kept, 1)), 10*time.Millisecond))
+	for waiting := kept > 0; waiting; {
+		select {
+		case <-tick.C:
+			l.send(ctx, 1)
+			kept--
+			waiting = kept > 0
+		case <-over:
+			waiting = false
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	l.send(ctx, kept)
 	if err := l.cl.Flush(ctx); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Join(l.errs...)
+}
+
+func (l *load) send(ctx context.Context, n int) {
+	for range n {
+		value := make([]byte, 100)
+		binary.BigEndian.PutUint64(value, uint64(l.sent))
+		r := &kgo.Record{Topic: l.topic, Partition: int32(l.sent % l.partitions), Value: value}
+		l.sent++
+		l.cl.Produce(ctx, r, l.acknowledged)
+	}
 }
 
 func (l *load) acknowledged(r *kgo.Record, err error) {
