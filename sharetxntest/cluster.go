@@ -56,13 +56,15 @@ func Start(t testing.TB, opts ...Opt) *Cluster {
 		c.net, c.patience = newNetwork(), time.Hour
 		bc.Listen, bc.HeartbeatInterval = c.net.Listen, 0
 	}
-	bc.Intercept, bc.History = c.intercept, true
+	bc.History = true
 	b, err := broker.Start(bc)
 	if err != nil {
 		t.Fatalf("sharetxntest.Start: %v", err)
 	}
 	t.Cleanup(b.Close)
 	c.broker = b
+	// Only now: a client that a test before this one left may know the port.
+	b.SetIntercept(c.intercept)
 	if c.client, err = kgo.NewClient(append(c.Kafka(), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))...); err != nil {
 		t.Fatalf("sharetxntest.Start: %v", err)
 	}
