@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Types of acknowledgements (KIP-932, KIP-1222).
@@ -54,6 +56,12 @@ func (x *X) Take(ctx context.Context, s *byhand.Session, p byhand.Partition, wan
 func (x *X) TakeWith(ctx context.Context, s *byhand.Session, f byhand.Fetch, p byhand.Partition, want ...byhand.Acquired) byhand.FetchedPart {
 	x.Helper()
 	got := x.Until(ctx, s, f, p)
+	if got.Code == kerr.NotLeaderForPartition.Code { // a new leader may be told so a moment after everybody else
+		testkit.Eventually(ctx, x, "the leader serves the share partition", func() bool {
+			got = x.Until(ctx, s, f, p)
+			return got.Code != kerr.NotLeaderForPartition.Code
+		})
+	}
 	x.Same("code", got.Code, int16(0))
 	x.Same("acquired", got.Acquired, want)
 	return got
