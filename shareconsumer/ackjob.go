@@ -42,19 +42,14 @@ func (c *Consumer) plain(rs []*Record, urgent bool) *ackJob {
 func (c *Consumer) settleBy(rs []*Record, urgent bool) (*ackJob, []part) {
 	out := dispatch{job: c.newJob(urgent, false)}
 	var lost []part
-	for len(rs) > 0 {
-		l := rs[0].lease
-		n := 1
-		for n < len(rs) && rs[n].lease == l {
-			n++
-		}
+	for l, rs := range byLease(rs) {
 		var to *part
 		if l.lost == nil {
 			to = out.to(l)
 		} else {
 			to = &part{tp: l.tp}
 		}
-		for _, r := range rs[:n] {
+		for _, r := range rs {
 			if l.lost != nil && r.verdict == acks.Release {
 				continue // it is back already
 			}
@@ -64,7 +59,6 @@ func (c *Consumer) settleBy(rs []*Record, urgent bool) (*ackJob, []part) {
 			out.job.errs = append(out.job.errs, out.job.stale(*to, l.lost))
 			lost = append(lost, *to)
 		}
-		rs = rs[n:]
 	}
 	return out.queue(), lost
 }

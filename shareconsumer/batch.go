@@ -79,7 +79,7 @@ func (b *Batch) Deadline() time.Time {
 }
 
 func earliest(rs []*Record) (at time.Time) {
-	for _, l := range leasesOf(rs) {
+	for l := range byLease(rs) {
 		if at.IsZero() || l.deadline.Before(at) {
 			at = l.deadline
 		}
@@ -88,7 +88,7 @@ func earliest(rs []*Record) (at time.Time) {
 }
 
 func latest(rs []*Record) (at time.Time) {
-	for _, l := range leasesOf(rs) {
+	for l := range byLease(rs) {
 		if l.deadline.After(at) {
 			at = l.deadline
 		}

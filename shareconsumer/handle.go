@@ -90,7 +90,7 @@ func (h handle) Freeze(ctx context.Context) (bind.Frozen, error) {
 // renewalsOf gives the renewals that are under way; c.mu is held.
 func renewalsOf(rs []*Record) map[*ackJob]struct{} {
 	jobs := make(map[*ackJob]struct{})
-	for _, l := range leasesOf(rs) {
+	for l := range byLease(rs) {
 		if l.renewal != nil && l.renewal.left > 0 {
 			jobs[l.renewal] = struct{}{}
 		}

@@ -1,6 +1,7 @@
 package shareconsumer
 
 import (
+	"iter"
 	"slices"
 	"sort"
 	"time"
@@ -260,13 +261,19 @@ func (l *lease) undecided(back *part) {
 	}
 }
 
-// leasesOf gives the leases of records, each once where the records are in
-// order; c.mu is held.
-func leasesOf(rs []*Record) (ls []*lease) {
-	for _, r := range rs {
-		if n := len(ls); n == 0 || ls[n-1] != r.lease {
-			ls = append(ls, r.lease)
+// byLease gives records with the lease that neighbours have in common; each lease
+// once where the records are in order. c.mu is held.
+func byLease(rs []*Record) iter.Seq2[*lease, []*Record] {
+	return func(yield func(*lease, []*Record) bool) {
+		for len(rs) > 0 {
+			l, n := rs[0].lease, 1
+			for n < len(rs) && rs[n].lease == l {
+				n++
+			}
+			if !yield(l, rs[:n]) {
+				return
+			}
+			rs = rs[n:]
 		}
 	}
-	return ls
 }

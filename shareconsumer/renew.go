@@ -93,18 +93,12 @@ func (b *Batch) renewable(now time.Time) bool {
 
 // dueOf picks the records to renew now, and tells when others will be due.
 func dueOf(rs []*Record, lock time.Duration, now time.Time, soon func(time.Time)) (due []*Record) {
-	for len(rs) > 0 {
-		l := rs[0].lease
-		n := 1
-		for n < len(rs) && rs[n].lease == l {
-			n++
-		}
+	for l, rs := range byLease(rs) {
 		if at, ever := l.renewAt(lock); ever && !at.After(now) {
-			due = append(due, rs[:n]...)
+			due = append(due, rs...)
 		} else if ever {
 			soon(at)
 		}
-		rs = rs[n:]
 	}
 	return due
 }
