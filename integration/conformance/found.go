@@ -35,7 +35,7 @@ var found = []Case{
 		t := x.Topic(ctx, 1)
 		group := x.Group(ctx, "share.isolation.level=read_committed")
 		x.Feed(ctx, t, 0, 3)
-		x.aborted(ctx, t, 2) // offsets 3 and 4, the marker at 5
+		x.transaction(ctx, t, 2, kgo.TryAbort) // offsets 3 and 4, the marker at 5
 		m := x.Joined(ctx, group, 1, t.Name)
 		s := m.Session(x.Leader(ctx, t, 0))
 		f := byhand.NewFetch(t.Part(0))
@@ -53,7 +53,7 @@ var found = []Case{
 		f := byhand.NewFetch(t.Part(0))
 		f.MaxRecords = 2
 		x.Until(ctx, s, f, t.Part(0))
-		x.aborted(ctx, t, 2) // offsets 1 and 2, the marker at 3
+		x.transaction(ctx, t, 2, kgo.TryAbort) // offsets 1 and 2, the marker at 3
 		f.Partitions = nil
 		got, err := s.Fetch(ctx, f)
 		x.Must(err)
@@ -121,29 +121,4 @@ func (x *X) onlySecond(ctx context.Context, t Topic, s *byhand.Session) {
 	got, err = s.Fetch(ctx, byhand.NewFetch())
 	x.Must(err)
 	x.Same("of the forgotten partition, later", got.Parts[t.Part(0)].Acquired, []byhand.Acquired(nil))
-}
-
-// aborted produces n records in a transaction that is aborted, and waits for
-// its marker.
-func (x *X) aborted(ctx context.Context, t Topic, n int) {
-	x.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(x.Target.Seeds()...), kgo.TransactionalID(x.Fresh("id")), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	x.Must(err)
-	defer cl.Close()
-	x.Must(cl.BeginTransaction())
-	var rs []*kgo.Record
-	for range n {
-		rs = append(rs, &kgo.Record{Topic: t.Name, Value: []byte("aborted")})
-	}
-	x.Must(cl.ProduceSync(ctx, rs...).FirstErr())
-	end := rs[n-1].Offset + 2
-	x.Must(cl.EndTransaction(ctx, kgo.TryAbort))
-	testkit.Eventually(ctx, x, "the marker is written", func() bool {
-		stable, err := x.Adm.ListCommittedOffsets(ctx, t.Name)
-		if err != nil {
-			return false
-		}
-		at, ok := stable.Lookup(t.Name, 0)
-		return ok && at.Offset == end
-	})
 }

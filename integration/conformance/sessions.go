@@ -199,10 +199,8 @@ var sessions = []Case{
 	}},
 	{Name: "sessions/a cut connection releases and ends it", Run: func(ctx context.Context, x *X) {
 		group := x.Group(ctx)
-		t := x.Topic(ctx, 1)
-		x.Feed(ctx, t, 0, 2)
-		m, p := x.Joined(ctx, group, 1, t.Name), t.Part(0)
-		s := m.Session(x.Leader(ctx, t, 0))
+		t, s, p := x.Filled(ctx, group, 2)
+		m := s.Member()
 		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 1, Count: 1})
 		other := x.At(ctx, group, t, 0)
 		x.Opens(ctx, other, p)
@@ -227,10 +225,8 @@ var sessions = []Case{
 	}},
 	{Name: "sessions/requests may come over another connection, which does not keep it", Run: func(ctx context.Context, x *X) {
 		group := x.Group(ctx)
-		t := x.Topic(ctx, 1)
-		x.Feed(ctx, t, 0, 3)
-		m, p := x.Joined(ctx, group, 1, t.Name), t.Part(0)
-		s := m.Session(x.Leader(ctx, t, 0))
+		t, s, p := x.Filled(ctx, group, 3)
+		m := s.Member()
 		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 2, Count: 1})
 		twin := x.Member(group, t.Name)
 		twin.ID = m.ID
@@ -284,10 +280,8 @@ var sessions = []Case{
 	}},
 	{Name: "sessions/the last member's leaving ends no session either", Run: func(ctx context.Context, x *X) {
 		group := x.Group(ctx)
-		t := x.Topic(ctx, 1)
-		x.Feed(ctx, t, 0, 2)
-		m, p := x.Joined(ctx, group, 1, t.Name), t.Part(0)
-		s := m.Session(x.Leader(ctx, t, 0))
+		_, s, p := x.Filled(ctx, group, 2)
+		m := s.Member()
 		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 1, Count: 1})
 		resp, err := m.Leave(ctx)
 		x.Must(err)
