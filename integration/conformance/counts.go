@@ -46,7 +46,7 @@ var counts = []Case{
 	}},
 	{Name: "counts/a cut connection is a delivery for nothing", Run: func(ctx context.Context, x *X) {
 		h := x.Held(ctx, 3)
-		h.m.CutConnections()
+		h.cut(ctx, h.s)
 		h.s.Epoch = 0
 		x.Same("handed out", h.first(ctx), "0..2x2")
 	}},

@@ -200,7 +200,7 @@ func (x *X) moveLeaderTo(ctx context.Context, t Topic, to int32) {
 func (x *X) recovered(ctx context.Context) {
 	x.Helper()
 	testkit.Eventually(ctx, x, "all partitions of a new topic have leaders, all brokers among them", func() bool {
-		m, err := x.metadata(ctx)
+		m, err := metadataRequest().RequestWith(ctx, x.Client)
 		return err == nil && len(m.Brokers) == len(x.Target.Nodes())
 	})
 	x.Topic(ctx, 3)

@@ -215,12 +215,7 @@ var sessions = []Case{
 		m := x.Member(group, t.Name)
 		other := m.Session(x.Leader(ctx, t, 0))
 		x.Opens(ctx, other, p)
-		m.CutConnections()
-		testkit.Eventually(ctx, x, "the other session has ended", func() bool {
-			got, err := other.Acknowledge(ctx, nil, false)
-			x.Must(err)
-			return got.Code == kerr.ShareSessionNotFound.Code
-		})
+		x.cut(ctx, other)
 		x.Same("code of an acknowledgement", x.Ack(ctx, s, p, 0, 1, accept), int16(0))
 	}},
 	{Name: "sessions/requests may come over another connection, which does not keep it", Run: func(ctx context.Context, x *X) {
@@ -402,4 +397,17 @@ func (x *X) refused(ctx context.Context, s *byhand.Session, what string, code in
 	acked, err := s.Acknowledge(ctx, nil, false)
 	x.Must(err)
 	x.Same("code of an acknowledgement with "+what, acked.Code, code)
+}
+
+// cut cuts a member's connections and returns when the session has ended by that:
+// a broker sees the end of one connection at any time before or after what
+// comes over another.
+func (x *X) cut(ctx context.Context, s *byhand.Session) {
+	x.Helper()
+	s.Member().CutConnections()
+	testkit.Eventually(ctx, x, "the session has ended with its connection", func() bool {
+		got, err := s.Acknowledge(ctx, nil, false)
+		x.Must(err)
+		return got.Code == kerr.ShareSessionNotFound.Code
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,9 +109,9 @@ func (x *X) Topic(ctx context.Context, partitions int32, configs ...string) Topi
 	return x.Find(ctx, name, partitions)
 }
 
-// metadata asks a broker: kadm may answer with what its client has kept, and that
-// may be long ago.
-func (x *X) metadata(ctx context.Context, topics ...string) (*kmsg.MetadataResponse, error) {
+// metadataRequest asks for those topics. It is not kadm's, which may answer with
+// what its client has kept, and that may be long ago.
+func metadataRequest(topics ...string) *kmsg.MetadataRequest {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{} // none; all would be null
 	for _, name := range topics {
@@ -118,39 +119,63 @@ func (x *X) metadata(ctx context.Context, topics ...string) (*kmsg.MetadataRespo
 		t.Topic = &name
 		req.Topics = append(req.Topics, t)
 	}
-	return req.RequestWith(ctx, x.Client)
+	return req
 }
 
-// Find waits until a topic has that many partitions with leaders.
+// told is what each broker tells of a topic, those left out that do not answer, as
+// one that is down or has just come back. Each learns of changes by itself, so
+// what one tells the next may not know yet.
+func (x *X) told(ctx context.Context, topic string) (all []kmsg.MetadataResponseTopic) {
+	for _, node := range x.Target.Nodes() {
+		if kresp, err := x.Client.Broker(int(node)).Request(ctx, metadataRequest(topic)); err == nil {
+			all = append(all, kresp.(*kmsg.MetadataResponse).Topics[0])
+		}
+	}
+	return all
+}
+
+// Find waits until every broker tells that a topic has that many partitions, and
+// the same leader of each.
 func (x *X) Find(ctx context.Context, name string, partitions int32) (t Topic) {
 	x.Helper()
 	testkit.Eventually(ctx, x, "topic "+name+" has leaders", func() bool {
-		m, err := x.metadata(ctx, name)
-		if err != nil || m.Topics[0].ErrorCode != 0 || len(m.Topics[0].Partitions) != int(partitions) {
+		all := x.told(ctx, name)
+		if len(all) == 0 {
 			return false
 		}
-		for _, p := range m.Topics[0].Partitions {
-			if p.Leader < 0 || p.ErrorCode != 0 {
+		for _, told := range all {
+			if told.ErrorCode != 0 || len(told.Partitions) != int(partitions) || told.TopicID != all[0].TopicID {
 				return false
 			}
 		}
-		t = Topic{name, m.Topics[0].TopicID}
+		for p := range partitions {
+			if leader(all, p) < 0 {
+				return false
+			}
+		}
+		t = Topic{name, all[0].TopicID}
 		return true
 	})
 	return t
 }
 
-// Leader is the broker that leads a partition now, -1 if none does.
+// Leader is the broker that leads a partition now, -1 if none does or if one
+// broker still names another than the next.
 func (x *X) Leader(ctx context.Context, t Topic, partition int32) int32 {
-	x.Helper()
-	m, err := x.metadata(ctx, t.Name)
-	x.Must(err)
-	for _, p := range m.Topics[0].Partitions {
-		if p.Partition == partition {
-			return p.Leader
+	return leader(x.told(ctx, t.Name), partition)
+}
+
+// leader is the leader of a partition that all agree on, or -1.
+func leader(all []kmsg.MetadataResponseTopic, partition int32) int32 {
+	agreed := int32(-1)
+	for i, told := range all {
+		of := slices.IndexFunc(told.Partitions, func(p kmsg.MetadataResponseTopicPartition) bool { return p.Partition == partition && p.ErrorCode == 0 })
+		if of < 0 || i > 0 && told.Partitions[of].Leader != agreed {
+			return -1
 		}
+		agreed = told.Partitions[of].Leader
 	}
-	return -1
+	return agreed
 }
 
 // Group gives a share group of this case that reads from the start; configs are
