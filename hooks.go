@@ -178,6 +178,38 @@ type Lost struct {
 	Err             error // why
 }
 
+// HookLedger sees the commit ledger of a group at work (guarantee Ledger): what
+// was found in it, and what that kept from being done twice. It is called from
+// the goroutine that tails the ledger and from those of the members.
+type HookLedger interface{ OnLedger(e LedgerEvent) }
+
+// LedgerEvent is one event of a commit ledger. What a field means depends on
+// Event; one that has no meaning there is zero.
+type LedgerEvent struct {
+	Group     string
+	Event     LedgerKind
+	Topic     string // the source topic
+	Partition int32  // of it, and of the ledger
+	Records   int64
+	Verdict   string        // with LedgerConflict: "done", "open", "below" or "unsure"
+	Took      time.Duration // of loading, waiting, checking or truncating
+	Err       error
+}
+
+// LedgerKind is what happened; its text serves as a label.
+type LedgerKind string
+
+const (
+	LedgerLoaded    LedgerKind = "loaded"    // all of it was read; Records are entries
+	LedgerDone      LedgerKind = "done"      // Records were committed by an earlier transaction: they are accepted and not handled
+	LedgerWait      LedgerKind = "wait"      // Records are in a transaction that is not decided: they wait for it, under their locks
+	LedgerBelow     LedgerKind = "below"     // Records lie below the start of the share partition: they were done before, and are dropped
+	LedgerConflict  LedgerKind = "conflict"  // a commit was refused because of Records with Verdict; they are looked at again, under their locks
+	LedgerGap       LedgerKind = "gap"       // the tail lost continuity: what lay between is not known
+	LedgerTruncated LedgerKind = "truncated" // Records offsets of the partition were deleted
+	LedgerEnded     LedgerKind = "ended"     // it cannot be used any more; Err says why
+)
+
 // HookMisuse sees what could not be returned as an error: a batch dropped with
 // verdicts that no transaction took, a verdict that came too late, a handle
 // that was never ended.
@@ -190,7 +222,7 @@ type Misuse struct{ What, Where string }
 func implementsHook(h Hook) bool {
 	switch h.(type) {
 	case HookTxn, HookStage, HookHandled, HookMisuse,
-		HookMember, HookSession, HookFetch, HookAcknowledge, HookRenew, HookLost:
+		HookMember, HookSession, HookFetch, HookAcknowledge, HookRenew, HookLost, HookLedger:
 		return true
 	}
 	return false

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sharetxn/sharetxn/internal/bind"
 	"github.com/sharetxn/sharetxn/internal/probe"
@@ -39,6 +40,7 @@ type Cluster struct {
 	cfg    Config
 	prover *probe.Prover
 	absent absent
+	steps  atomic.Pointer[func(string)]
 
 	mu     sync.Mutex
 	meta   *metaClient
@@ -146,6 +148,20 @@ func (c *Cluster) Owner(group, member string) (bind.Owner, bool) {
 	defer c.mu.Unlock()
 	o, ok := c.owners[ownerKey{group, member}]
 	return o, ok
+}
+
+// OnStep has fn called at each named step of the work: polled, looked, handled,
+// begun, produced, checked, frozen, ended, settled, loaded, truncating. A test
+// that kills or stops its process between two steps is what it is for; no
+// service sets it. fn is called from the goroutine that makes the step, also
+// concurrently, and holds it up.
+func (c *Cluster) OnStep(fn func(step string)) { c.steps.Store(&fn) }
+
+// Step says that the step was made.
+func (c *Cluster) Step(step string) {
+	if fn := c.steps.Load(); fn != nil {
+		(*fn)(step)
+	}
 }
 
 // Close is idempotent.
