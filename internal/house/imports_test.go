@@ -17,14 +17,14 @@ import (
 // layers are DESIGN.md's map from the ground up. A folder may import what lies
 // in a layer below its own, and its own folders.
 var layers = [][]string{
-	{"acks", "groupmeta", "internal/kopts", "examples/data"},
-	{"internal/bind", "internal/wire", "internal/brokerconfig"},
+	{"acks", "groupmeta", "internal/kopts", "examples/data", "internal/ledger/entry"},
+	{"internal/bind", "internal/wire", "internal/brokerconfig", "internal/ledger/index"},
 	{"internal/probe"},
 	{"internal/core"},
 	{"."},
-	{"groupconfig", "internal/preflight"},
-	{"shareconsumer", "txnmanager"},
-	{"producer"},
+	{"groupconfig", "internal/preflight", "internal/ledger/topic"},
+	{"shareconsumer", "txnmanager", "internal/ledger/tail"},
+	{"producer", "ledger"},
 	{"acknowledger", "processor"},
 	{"sharetxntest"},
 	{"cmd", "examples", "scripts", "integration"},
