@@ -2,18 +2,16 @@ package endurance
 
 import (
 	"context"
-	"errors"
+	"encoding/binary"
 	"flag"
-	"fmt"
-	"net"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/integration/rig"
 	"github.com/sharetxn/sharetxn/integration/target"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -38,11 +36,11 @@ const (
 
 // world is what the test acts on.
 type world struct {
-	k     *kafka.Cluster
-	adm   *kadm.Client
-	dir   string
-	lives int
-	all   []*life
+	k       *kafka.Cluster
+	brokers rig.Brokers
+	dir     string
+	lives   int
+	all     []*life
 
 	mortal *life // a process that is killed, and started again
 	guest  *life // a member that leaves and comes back; nil while it is away
@@ -68,9 +66,9 @@ func TestEndurance(t *testing.T) {
 		}
 	})
 	w.prepare(ctx, t)
-	l, err := newLoad(w.k.Seeds(), topic, partitions)
+	l, err := rig.NewLoad(w.k.Seeds(), topic, partitions, value)
 	must(t, err)
-	t.Cleanup(l.cl.Close)
+	t.Cleanup(l.Close)
 	began := time.Now()
 
 	heap := w.dir + "/heap"
@@ -82,7 +80,7 @@ func TestEndurance(t *testing.T) {
 	backlog := *records / 4
 	atOnce := make(chan struct{})
 	close(atOnce)
-	must(t, l.produce(ctx, backlog, 0, atOnce))
+	must(t, l.Produce(ctx, backlog, 0, atOnce))
 	for i, f := range faults {
 		rest := *records - backlog
 		portion := rest*(i+1)/len(faults) - rest*i/len(faults)
@@ -91,7 +89,7 @@ func TestEndurance(t *testing.T) {
 		if f.burst {
 			during = 0
 		}
-		go func() { produced <- l.produce(ctx, portion, during, over) }()
+		go func() { produced <- l.Produce(ctx, portion, during, over) }()
 		fctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // none takes half of it
 		err := f.do(fctx, t)
 		cancel()
@@ -101,7 +99,7 @@ func TestEndurance(t *testing.T) {
 		}
 		w.fired[f.name]++
 		must(t, <-produced)
-		t.Logf("%5.1fs %s; %d produced, the group lags by %d", time.Since(began).Seconds(), f.name, l.sent, w.lag(ctx))
+		t.Logf("%5.1fs %s; %d produced, the group lags by %d", time.Since(began).Seconds(), f.name, l.Sent(), w.lag(ctx))
 	}
 	testkit.Eventually(ctx, t, "the group has no lag", func() bool { return w.lag(ctx) == 0 })
 	took := time.Since(began)
@@ -127,13 +125,20 @@ func TestEndurance(t *testing.T) {
 	}
 }
 
+// value of the n-th record.
+func value(n int) []byte {
+	v := make([]byte, 100)
+	binary.BigEndian.PutUint64(v, uint64(n))
+	return v
+}
+
 func (w *world) prepare(ctx context.Context, t *testing.T) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(w.k.Seeds()...), kgo.MetadataMinAge(50*time.Millisecond))
 	must(t, err)
 	t.Cleanup(cl.Close)
-	w.adm = kadm.NewClient(cl)
-	_, err = w.adm.CreateTopic(ctx, partitions, 3, nil, topic)
+	w.brokers = rig.Brokers{Cluster: w.k, Admin: kadm.NewClient(cl), Topic: topic, Partitions: partitions}
+	_, err = w.brokers.Admin.CreateTopic(ctx, partitions, 3, nil, topic)
 	must(t, err)
 	ours, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(w.k.Seeds()...)))
 	must(t, err)
@@ -143,10 +148,10 @@ func (w *world) prepare(ctx context.Context, t *testing.T) {
 }
 
 // judge holds the producer's account against the members'.
-func (w *world) judge(t *testing.T, l *load, took time.Duration) {
+func (w *world) judge(t *testing.T, l *rig.Load, took time.Duration) {
 	t.Helper()
 	j := newJudge(partitions)
-	for p, offsets := range l.offsets {
+	for p, offsets := range l.Offsets() {
 		for _, o := range offsets {
 			j.produced(int32(p), o)
 		}
@@ -186,27 +191,8 @@ func (w *world) judge(t *testing.T, l *load, took time.Duration) {
 	}
 }
 
-// lag of the group as its coordinator tells it (DescribeShareGroupOffsets v1); -1
-// where it cannot tell.
-func (w *world) lag(ctx context.Context) (n int64) {
-	d, err := w.adm.DescribeShareGroupOffsets(ctx, group)
-	if err != nil || d.Error() != nil {
-		return -1
-	}
-	seen := 0
-	for _, ps := range d[group].Offsets {
-		for _, o := range ps {
-			if o.Err != nil || o.Lag < 0 {
-				return -1
-			}
-			seen++
-			n += o.Lag
-		}
-	}
-	if seen != partitions {
-		return -1
-	}
-	return n
+func (w *world) lag(ctx context.Context) int64 {
+	return rig.Lag(ctx, w.brokers.Admin, group, partitions)
 }
 
 func must(t *testing.T, err error) {
@@ -215,45 +201,3 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// until asks each few milliseconds, until ctx ends.
-func until(ctx context.Context, what string, cond func() bool) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("never came true: %s (%w)", what, ctx.Err())
-		}
-	}
-	return nil
-}
-
-// deaf tells whether nobody listens there.
-func deaf(addr string) bool {
-	conn, err := net.DialTimeout("tcp", addr, 2*time.Second)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// leaders of the topic's partitions, in order; false while one has none.
-func (w *world) leaders(ctx context.Context) (leaders []int32, replicas [][]int32, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // the broker that is asked may be the paused one
-	defer cancel()
-	d, err := w.adm.ListTopics(ctx, topic)
-	if err != nil || len(d[topic].Partitions) != partitions {
-		return nil, nil, false
-	}
-	for _, p := range d[topic].Partitions.Sorted() {
-		if p.Leader < 1 || p.Err != nil {
-			return nil, nil, false
-		}
-		leaders, replicas = append(leaders, p.Leader), append(replicas, p.Replicas)
-	}
-	return leaders, replicas, true
-}
-
-var errNothing = errors.New("the fault changed nothing")

@@ -2,11 +2,9 @@ package endurance
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/sharetxn/sharetxn/integration/rig"
 )
 
 // fault is something that happens while records come in. It returns when it has
@@ -41,7 +39,7 @@ func (w *world) works(ctx context.Context, l *life) error {
 	if err != nil {
 		return err
 	}
-	late := until(ctx, l.name+" accepts records", func() bool {
+	late := rig.Until(ctx, l.name+" accepts records", func() bool {
 		var n int64
 		n, err = l.accepted()
 		return n > before || err != nil
@@ -71,23 +69,8 @@ func (w *world) killMember(ctx context.Context, t *testing.T) error {
 }
 
 // victim is a broker that leads something, another one each time.
-func (w *world) victim(ctx context.Context) (id int32, err error) {
-	err = until(ctx, "every partition has a leader", func() bool {
-		leaders, _, ok := w.leaders(ctx)
-		if ok {
-			id = leaders[(w.fired["broker killed and restarted"]+w.fired["broker paused"])%len(leaders)]
-		}
-		return ok
-	})
-	return id, err
-}
-
-// deposed waits until the broker leads nothing any more.
-func (w *world) deposed(ctx context.Context, id int32) error {
-	return until(ctx, fmt.Sprintf("broker %d leads nothing", id), func() bool {
-		leaders, _, ok := w.leaders(ctx)
-		return ok && !slices.Contains(leaders, id)
-	})
+func (w *world) victim(ctx context.Context) (int32, error) {
+	return w.brokers.Victim(ctx, w.fired["broker killed and restarted"]+w.fired["broker paused"])
 }
 
 func (w *world) killBroker(ctx context.Context, _ *testing.T) error {
@@ -95,75 +78,17 @@ func (w *world) killBroker(ctx context.Context, _ *testing.T) error {
 	if err != nil {
 		return err
 	}
-	if err := w.k.Kill(id); err != nil {
-		return err
-	}
-	if addr := w.k.Seeds()[id-1]; !deaf(addr) {
-		return fmt.Errorf("broker %d still listens at %s: %w", id, addr, errNothing)
-	}
-	if err := w.deposed(ctx, id); err != nil {
-		return err
-	}
-	if err := w.k.Restart(id); err != nil {
-		return err
-	}
-	return w.k.Ready(ctx)
+	return w.brokers.Kill(ctx, id)
 }
 
-// pauseBroker lets a broker hang with all its connections open, longer than the
-// controller waits for it.
 func (w *world) pauseBroker(ctx context.Context, _ *testing.T) error {
 	id, err := w.victim(ctx)
 	if err != nil {
 		return err
 	}
-	if err := w.k.Pause(id); err != nil {
-		return err
-	}
-	moved := w.deposed(ctx, id)
-	if err := w.k.Resume(id); err != nil {
-		return err
-	}
-	if moved != nil {
-		return moved
-	}
-	return w.k.Ready(ctx)
+	return w.brokers.Pause(ctx, id)
 }
 
-// moveLeaders makes the next replica of each partition its preferred leader, and
-// elects it.
 func (w *world) moveLeaders(ctx context.Context, _ *testing.T) error {
-	var before []int32
-	var replicas [][]int32
-	if err := until(ctx, "every partition has a leader", func() (ok bool) {
-		before, replicas, ok = w.leaders(ctx)
-		return ok
-	}); err != nil {
-		return err
-	}
-	req := make(kadm.AlterPartitionAssignmentsReq)
-	var want []int32
-	for p, rs := range replicas {
-		next := rs[(slices.Index(rs, before[p])+1)%len(rs)]
-		order := slices.Insert(slices.DeleteFunc(slices.Clone(rs), func(id int32) bool { return id == next }), 0, next)
-		req.Assign(topic, int32(p), order)
-		want = append(want, next)
-	}
-	if resp, err := w.adm.AlterPartitionAssignments(ctx, req); err != nil {
-		return err
-	} else if err := resp.Error(); err != nil {
-		return err
-	}
-	// A replica that is behind cannot be elected yet; so it is asked for again.
-	return until(ctx, fmt.Sprintf("leaders %v instead of %v", want, before), func() bool {
-		var all kadm.TopicsSet
-		for p := range int32(partitions) {
-			all.Add(topic, p)
-		}
-		if _, err := w.adm.ElectLeaders(ctx, kadm.ElectPreferredReplica, all); err != nil {
-			return false
-		}
-		after, _, ok := w.leaders(ctx)
-		return ok && slices.Equal(after, want)
-	})
+	return w.brokers.MoveLeaders(ctx)
 }

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sharetxn/sharetxn/integration/rig"
 )
 
 // life is one life of some members, from start to end: in the test's process, or
@@ -26,8 +26,7 @@ type life struct {
 	done   chan error
 
 	// In a process of its own.
-	cmd   *exec.Cmd
-	stdin io.Closer
+	process *rig.Process
 }
 
 // job makes one for n members; each life logs to files of its own.
@@ -60,16 +59,9 @@ func (w *world) process(t *testing.T, name string, n int, heap string) *life {
 	must(t, err)
 	self, err := os.Executable()
 	must(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
-	out, err := os.OpenFile(j.Logs[0]+".out", os.O_CREATE|os.O_WRONLY, 0o644)
+	p, err := rig.Spawn(name, self, j.Logs[0]+".out", jobEnv+"="+string(text))
 	must(t, err)
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	l := &life{name: name, logs: j.Logs, cmd: cmd, stdin: stdin}
+	l := &life{name: name, logs: j.Logs, process: p}
 	w.all = append(w.all, l)
 	return l
 }
@@ -79,43 +71,26 @@ func (l *life) end() error {
 	if l.killed {
 		return nil
 	}
-	if l.cmd == nil {
-		if l.done == nil {
-			return nil
-		}
-		l.cancel()
-		err := <-l.done
-		l.done = nil
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
+	if l.process != nil {
+		return l.process.End(time.Minute)
+	}
+	if l.done == nil {
 		return nil
 	}
-	if l.cmd.ProcessState != nil {
-		return nil
-	}
-	_ = l.stdin.Close() // fails for one that has ended
-	limit := time.AfterFunc(time.Minute, func() { _ = l.cmd.Process.Kill() })
-	defer limit.Stop()
-	if err := l.cmd.Wait(); err != nil {
-		said, _ := os.ReadFile(l.logs[0] + ".out")
-		return fmt.Errorf("%s: %w\n%s", l.name, err, said[max(0, len(said)-4000):])
+	l.cancel()
+	err := <-l.done
+	l.done = nil
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.name, err)
 	}
 	return nil
 }
 
 // kill ends a process at once.
 func (l *life) kill() error {
-	if err := l.cmd.Process.Kill(); err != nil {
-		return err
-	}
-	err := l.cmd.Wait()
-	_ = l.stdin.Close()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Exited() {
-		return fmt.Errorf("%s was to be killed and ended with %w", l.name, err)
-	}
-	l.killed = true
-	return nil
+	err := l.process.Kill()
+	l.killed = err == nil
+	return err
 }
 
 // accepted is how many records the life's logs tell of so far.

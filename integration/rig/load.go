@@ -1,8 +1,7 @@
-package endurance
+package rig
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,11 +10,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// load produces, and knows what brokers acknowledged of it.
-type load struct {
+// Load produces to all partitions of a topic in turn, and knows what brokers
+// acknowledged of it. One goroutine at a time may produce.
+type Load struct {
 	cl         *kgo.Client
 	topic      string
 	partitions int
+	value      func(n int) []byte
 	sent       int
 
 	mu      sync.Mutex
@@ -23,20 +24,31 @@ type load struct {
 	errs    []error
 }
 
-func newLoad(seeds []string, topic string, partitions int) (*load, error) {
+// NewLoad makes one; value gives the n-th record's value, from 0.
+func NewLoad(seeds []string, topic string, partitions int, value func(n int) []byte) (*Load, error) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MaxBufferedRecords(20_000), kgo.ProducerLinger(5*time.Millisecond), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
-	return &load{cl: cl, topic: topic, partitions: partitions, offsets: make([][]int64, partitions)}, nil
+	return &Load{cl: cl, topic: topic, partitions: partitions, value: value, offsets: make([][]int64, partitions)}, nil
 }
 
-// produce produces n records over the time d, and is done when all are
+// Close ends its client.
+func (l *Load) Close() { l.cl.Close() }
+
+// Sent is how many records were produced, acknowledged or not.
+func (l *Load) Sent() int { return l.sent }
+
+// Offsets are those that brokers acknowledged, by partition. Only after Produce
+// has returned.
+func (l *Load) Offsets() [][]int64 { return l.offsets }
+
+// Produce produces n records over the time d, and is done when all are
 // acknowledged. A fifth of them it keeps back and hands out one by one until over
 // is closed, so that there is always something to come for who waits for a member
 // to work.
-func (l *load) produce(ctx context.Context, n int, d time.Duration, over <-chan struct{}) error {
+func (l *Load) Produce(ctx context.Context, n int, d time.Duration, over <-chan struct{}) error {
 	const steps = 50
 	kept := n / 5
 	tick := time.NewTicker(max(d/steps, time.Millisecond))
@@ -75,17 +87,15 @@ func (l *load) produce(ctx context.Context, n int, d time.Duration, over <-chan 
 	return errors.Join(l.errs...)
 }
 
-func (l *load) send(ctx context.Context, n int) {
+func (l *Load) send(ctx context.Context, n int) {
 	for range n {
-		value := make([]byte, 100)
-		binary.BigEndian.PutUint64(value, uint64(l.sent))
-		r := &kgo.Record{Topic: l.topic, Partition: int32(l.sent % l.partitions), Value: value}
+		r := &kgo.Record{Topic: l.topic, Partition: int32(l.sent % l.partitions), Value: l.value(l.sent)}
 		l.sent++
 		l.cl.Produce(ctx, r, l.acknowledged)
 	}
 }
 
-func (l *load) acknowledged(r *kgo.Record, err error) {
+func (l *Load) acknowledged(r *kgo.Record, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
