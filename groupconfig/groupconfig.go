@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/brokers"
 	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/sharetxn/sharetxn/internal/probe"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -165,63 +163,23 @@ func describe(ctx context.Context, group string, ask func(context.Context, *kmsg
 	return read(answers[0].Configs), nil
 }
 
-// Between two looks at brokers that do not have it yet.
-const (
-	firstPause = 10 * time.Millisecond
-	lastPause  = 500 * time.Millisecond
-)
-
 // await asks every broker until all have been seen to have it.
 func await(ctx context.Context, client *kgo.Client, group string, settings []Setting) error {
-	var seen []int32
-	var last *NotVisibleError // that a broker told
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		nodes, err := brokers(ctx, client)
-		behind := &NotVisibleError{Group: group, Broker: -1, Err: err}
-		if err == nil {
-			if behind = lookAll(ctx, client, group, settings, nodes, &seen); behind == nil {
-				return nil
-			}
-		}
-		if sharetxn.IsFatal(behind.Err) {
-			return behind.Err // it will not tell
-		}
-		if behind.Key != "" {
-			last = behind
-		} else if ctx.Err() != nil && last != nil {
-			behind = last // more than that time was up
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			behind.Err = errors.Join(context.Cause(ctx), behind.Err)
+	err := brokers.Await(ctx, client, func(ctx context.Context, node int32) error {
+		if behind := look(ctx, client, group, settings, node); behind != nil {
 			return behind
 		}
+		return nil
+	}, sharetxn.IsFatal)
+	if err == nil || sharetxn.IsFatal(err) {
+		return err // it will not tell
 	}
-}
-
-// lookAll asks those that are not among seen, at the same time, and adds those
-// that have it; nil if all do, else one that does not.
-func lookAll(ctx context.Context, client *kgo.Client, group string, settings []Setting, nodes []int32, seen *[]int32) *NotVisibleError {
-	behind := make([]*NotVisibleError, len(nodes))
-	var wg sync.WaitGroup
-	for i, node := range nodes {
-		if !slices.Contains(*seen, node) {
-			wg.Go(func() { behind[i] = look(ctx, client, group, settings, node) })
-		}
+	behind, ok := errors.AsType[*NotVisibleError](err)
+	if !ok {
+		behind = &NotVisibleError{Group: group, Broker: -1, Err: err}
 	}
-	wg.Wait()
-	var one *NotVisibleError
-	for i, b := range behind {
-		if b != nil {
-			one = b
-		} else if !slices.Contains(*seen, nodes[i]) {
-			*seen = append(*seen, nodes[i])
-		}
-	}
-	return one
+	behind.Err = errors.Join(context.Cause(ctx), behind.Err)
+	return behind
 }
 
 func look(ctx context.Context, client *kgo.Client, group string, settings []Setting, node int32) *NotVisibleError {
@@ -235,24 +193,4 @@ func look(ctx context.Context, client *kgo.Client, group string, settings []Sett
 		return &NotVisibleError{Group: group, Broker: node, Key: s.key, Want: s.value, Found: found}
 	}
 	return nil
-}
-
-var errNoBrokers = errors.New("metadata names no brokers")
-
-// brokers are those that are alive, by metadata.
-func brokers(ctx context.Context, client *kgo.Client) ([]int32, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	var nodes []int32
-	if len(resp.Brokers) == 0 { // of a broker that has just started
-		return nil, errNoBrokers
-	}
-	for _, b := range resp.Brokers {
-		nodes = append(nodes, b.NodeID)
-	}
-	return nodes, nil
 }

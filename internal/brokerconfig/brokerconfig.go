@@ -4,9 +4,9 @@ package brokerconfig
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
+	"github.com/sharetxn/sharetxn/internal/brokers"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -16,18 +16,13 @@ import (
 // in the map. It needs DescribeConfigs on the cluster; a refusal is a *kerr.Error
 // in the chain.
 func Read(ctx context.Context, cl *kgo.Client, names ...string) (map[string]string, error) {
-	meta := kmsg.NewPtrMetadataRequest()
-	meta.Topics = []kmsg.MetadataRequestTopic{}
-	live, err := meta.RequestWith(ctx, cl)
+	live, err := brokers.Live(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
-	if len(live.Brokers) == 0 {
-		return nil, errors.New("no broker is in the metadata")
-	}
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	r := kmsg.NewDescribeConfigsRequestResource()
-	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(live.Brokers[0].NodeID)), names
+	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(live[0])), names
 	req.Resources = append(req.Resources, r)
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {

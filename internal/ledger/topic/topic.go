@@ -1,6 +1,6 @@
-// Package topic is the ledger topic of a group as brokers keep it: its name, the
-// configs it must have, how it is made and widened, and the generation record in
-// each of its partitions. What the entries in it mean is package index's.
+// Package topic is the ledger topic of a group as brokers keep it: its name, how it
+// is made and widened, and the generation record in each of its partitions. What
+// configs it must have is package rules', what its entries mean package index's.
 package topic
 
 import (
@@ -40,23 +40,4 @@ func CheckGroup(op, group string) error {
 		return bad("%d characters are too many for the ledger topic's name, %s<group>: use at most %d", len(group), prefix, maxName-len(prefix))
 	}
 	return nil
-}
-
-// Configs that a ledger topic must have, by name. Without the first three, and
-// with an unclean election, brokers would drop entries that still decide.
-const (
-	CleanupPolicy  = "cleanup.policy"
-	RetentionMs    = "retention.ms"
-	RetentionBytes = "retention.bytes"
-	MinInsync      = "min.insync.replicas"
-	Unclean        = "unclean.leader.election.enable"
-)
-
-// Configs are those of a topic with so many replicas.
-func Configs(replicas int) map[string]string {
-	insync := "1"
-	if replicas >= 3 {
-		insync = "2"
-	}
-	return map[string]string{CleanupPolicy: "delete", RetentionMs: "-1", RetentionBytes: "-1", MinInsync: insync, Unclean: "false"}
 }

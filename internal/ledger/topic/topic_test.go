@@ -1,7 +1,6 @@
 package topic_test
 
 import (
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -35,15 +34,5 @@ func TestCheckGroup(t *testing.T) {
 	}
 	if got := topic.Name("orders"); got != "__sharetxn_ledger.orders" {
 		t.Errorf("name %s", got)
-	}
-}
-
-func TestConfigs(t *testing.T) {
-	testkit.Deadline(t, 10*time.Second)
-	for replicas, insync := range map[int]string{1: "1", 2: "1", 3: "2", 5: "2"} {
-		want := map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "min.insync.replicas": insync, "unclean.leader.election.enable": "false"}
-		if got := topic.Configs(replicas); !maps.Equal(got, want) {
-			t.Errorf("%d replicas: %v, want %v", replicas, got, want)
-		}
 	}
 }
