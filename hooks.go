@@ -31,12 +31,12 @@ type TxnEnd struct {
 	TxnStart
 	Outcome    Outcome
 	Err        error         // nil if and only if Outcome is Committed
-	Records    int           // acknowledgements staged
+	Records    int           // acknowledgements staged, or to follow the commit where none is staged
 	Outputs    int           // records produced
 	Flush      time.Duration // waiting for deliveries
 	Stage      time.Duration // TxnShareAcknowledge, all leaders
 	End        time.Duration // EndTxn, resolution included
-	LockMargin time.Duration // left of the earliest acquisition lock when staging began; 0 without acknowledgements
+	LockMargin time.Duration // left of the earliest acquisition lock when staging began, or would have; 0 without acknowledgements
 }
 
 // HookStage sees each TxnShareAcknowledge request.

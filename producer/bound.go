@@ -41,7 +41,7 @@ func (t *Txn) collect(ctx context.Context) ([]txnmanager.Acknowledged, error) {
 		}
 		b.member = f.Member
 		if f.Records > 0 {
-			all = append(all, txnmanager.Acknowledged{Member: f.Member, LockUntil: f.LockUntil, Batches: f.Batches})
+			all = append(all, txnmanager.Acknowledged{Member: f.Member, LockUntil: f.LockUntil, Batches: f.Batches, Plain: t.p.plain})
 		}
 	}
 	return all, nil
@@ -60,7 +60,7 @@ func (t *Txn) lateVerdicts() error {
 // settled tells the bound batches how the transaction ended, and whoever waits.
 func (t *Txn) settled(e txnmanager.Ended) {
 	for _, b := range t.held() {
-		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Freed: func(tp acks.TopicIDPartition) bool {
+		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain, Freed: func(tp acks.TopicIDPartition) bool {
 			return e.Freed(b.member.GroupID(), b.member.MemberID(), tp)
 		}})
 	}

@@ -40,13 +40,15 @@ func beyond(id string, n int) (ids []string) {
 
 func newLane(cl *sharetxn.Cluster, id string, nth int, cfg config) (*lane, error) {
 	l := &lane{nth: nth, id: nthID(id, nth)}
-	l.out = newOutputs(core.Of(cl), l.id, cfg)
-	var err error
-	if l.m, err = txnmanager.New(cl, l.id, slices.Concat(cfg.manager, []txnmanager.Opt{txnmanager.WithOutputs(l.out)})...); err != nil {
+	out, refused := newOutputs(core.Of(cl), l.id, cfg)
+	l.out = out
+	m, err := txnmanager.New(cl, l.id, slices.Concat(cfg.manager, []txnmanager.Opt{txnmanager.WithOutputs(out)})...)
+	switch {
+	case err != nil:
 		return nil, err
+	case refused != nil: // by kgo, options in combination
+		return nil, errors.Join(usage("New", l.id, "KafkaOptions: %w", refused), m.Close())
 	}
-	if err := l.out.check(); err != nil { // kgo refuses options in combination
-		return nil, errors.Join(usage("New", l.id, "KafkaOptions: %w", err), l.m.Close())
-	}
+	l.m = m
 	return l, nil
 }

@@ -22,6 +22,8 @@ type config struct {
 	timeout time.Duration
 	manager []txnmanager.Opt
 	kafka   []kgo.Opt
+	plain   bool     // nothing is staged
+	manual  []string // topics whose records name their partition
 }
 
 func manager(o txnmanager.Opt) Opt {
@@ -66,6 +68,21 @@ const maxIDs = 16
 // names up to "-alt15" belong to this producer whatever n is: InitTransactions
 // takes those that exist, since an earlier life may have used more.
 func AlternateIDs(n int) Opt { return optFunc(func(c *config) { c.ids = n }) }
+
+// AckAfterCommit stages nothing: the verdicts of a transaction's batches are sent
+// as plain acknowledgements once its commit is proven, which brokers without
+// KIP-1289 can do, and none is sent while an outcome is unknown. That is at
+// least once: where the process, its connection or a lock ends between the commit
+// and the acknowledgement, the records come again and their outputs are
+// published a second time. An abort gives the batches back, as ever.
+// SendShareAcknowledgementsToTransaction is refused.
+func AckAfterCommit() Opt { return optFunc(func(c *config) { c.plain = true }) }
+
+// ManualPartition has records of the topics go to the partition that they name
+// (kgo.Record.Partition), whatever the partitioner of the others is.
+func ManualPartition(topics ...string) Opt {
+	return optFunc(func(c *config) { c.manual = append(c.manual, topics...) })
+}
 
 // KafkaOptions passes kgo options to the client that produces: compression,
 // linger, partitioner, buffer sizes. They come after the cluster's own. Options

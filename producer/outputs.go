@@ -56,16 +56,24 @@ const followBackoff = time.Millisecond
 // transaction's timeout, which names nothing.
 const topicRetries = 1
 
-func newOutputs(co *core.Cluster, transactionalID string, cfg config) *outputs {
-	return &outputs{core: co, inits: &initCounter{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
+// newOutputs gives, also along with the outputs, the error of options that kgo
+// does not take. The first client
+// is made when there is something to produce: one that only acknowledges needs
+// none.
+func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs, error) {
+	o := &outputs{core: co, inits: &initCounter{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
 		kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(cfg.timeout),
 		kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn(),
 	)}
+	err := co.CheckClient(o.clientOpts()...)
+	if err == nil && len(cfg.manual) > 0 {
+		var opt kgo.Opt
+		if opt, err = manually(co, cfg.manual, o.opts); err == nil {
+			o.opts = append(o.opts, opt)
+		}
+	}
+	return o, err
 }
-
-// check says whether kgo takes the options. The first client is made when there
-// is something to produce: one that only acknowledges needs none.
-func (o *outputs) check() error { return o.core.CheckClient(o.clientOpts()...) }
 
 func (o *outputs) newClient() (*kgo.Client, error) { return o.core.NewClient(o.clientOpts()...) }
 

@@ -20,6 +20,7 @@ type Producer struct {
 	id    string
 	core  *core.Cluster
 	lanes []*lane
+	plain bool // acknowledgements follow the commit
 
 	// gate is held by the one call that begins or initialises. A channel, since
 	// its holder does I/O.
@@ -45,7 +46,7 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Producer, 
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	p := &Producer{id: transactionalID, core: core.Of(cl), gate: make(chan struct{}, 1)}
+	p := &Producer{id: transactionalID, core: core.Of(cl), plain: cfg.plain, gate: make(chan struct{}, 1)}
 	for nth := range cfg.ids {
 		l, err := newLane(cl, transactionalID, nth, cfg)
 		if err != nil {
@@ -71,10 +72,18 @@ func (p *Producer) InitTransactions(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	if err := p.lanes[0].m.ProveStaging(ctx); err != nil {
+	if err := p.proveStaging(ctx, p.lanes[0]); err != nil {
 		return err
 	}
 	return p.initialise(ctx)
+}
+
+// proveStaging is asked of what is to be staged; with AckAfterCommit nothing is.
+func (p *Producer) proveStaging(ctx context.Context, l *lane) error {
+	if p.plain {
+		return nil
+	}
+	return l.m.ProveStaging(ctx)
 }
 
 // pass lets one call at a time begin or initialise, once nothing is unknown of
@@ -174,7 +183,7 @@ func (p *Producer) begin(ctx context.Context, in []Acknowledgements) (context.Co
 	defer leave()
 	t := newTxn(p, p.lane())
 	if len(hs) > 0 {
-		if err := t.lane.m.ProveStaging(ctx); err != nil {
+		if err := p.proveStaging(ctx, t.lane); err != nil {
 			return ctx, nil, err
 		}
 	}

@@ -83,6 +83,9 @@ func (t *Txn) send(ctx context.Context, batches map[acks.TopicIDPartition][]acks
 }
 
 func (t *Txn) checkSend(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch, member groupmeta.ShareGroupMetadata) error {
+	if t.p.plain {
+		return usage(sendOp, t.lane.id, "the producer stages nothing (AckAfterCommit); give the batch to Begin")
+	}
 	if member.IsZero() {
 		return usage(sendOp, t.lane.id, "member: no member; the consumer has not joined its group")
 	}

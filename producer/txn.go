@@ -87,6 +87,10 @@ func (t *Txn) endedError(op string) error {
 	return &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, TransactionalID: t.lane.id, Err: sharetxn.ErrTxnEnded}
 }
 
+// TransactionalID is the id that the transaction has: of several (AlternateIDs)
+// the one whose turn it is.
+func (t *Txn) TransactionalID() string { return t.lane.id }
+
 // Err is why the transaction is abort-only, or was not committed; nil while it
 // can commit, and after it did.
 func (t *Txn) Err() error { return t.tx.Err() }

@@ -167,23 +167,24 @@ func (h handle) Settle(s bind.Settlement) {
 	c.active = time.Now()
 	switch sharetxn.Outcome(s.Outcome) {
 	case sharetxn.Committed:
-		b.committed()
+		b.committed(s.Plain)
 	case sharetxn.Aborted:
 		b.aborted(s.Freed)
 	case sharetxn.Unknown: // nothing may happen to its records until it is known
 	}
 }
 
-// committed: what was staged is done; releases leave as plain ones now.
-func (b *Batch) committed() {
-	var back []*Record
+// committed: what was staged is done; releases leave as plain ones now, and so
+// does all that was decided where nothing is staged.
+func (b *Batch) committed(plain bool) {
+	var rest []*Record
 	for _, r := range b.records {
-		if r.verdict == acks.Release && r.lease.lost == nil {
-			back = append(back, r)
+		if r.lease.lost == nil && (r.verdict == acks.Release || plain && r.verdict != acks.Gap) {
+			rest = append(rest, r)
 		}
 	}
-	if len(back) > 0 && !b.c.closed {
-		b.c.plain(back, false)
+	if len(rest) > 0 && !b.c.closed {
+		b.c.plain(rest, false)
 	}
 	b.settle()
 }

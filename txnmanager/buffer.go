@@ -11,7 +11,8 @@ import (
 // merged per member into the fewest ranges. The zero buffer is ready.
 type buffer struct {
 	members   []*buffered
-	lockUntil time.Time // earliest; zero if empty
+	lockUntil time.Time // earliest; zero if there are none
+	plain     int       // offsets that are not to be staged
 }
 
 // buffered is one member's part.
@@ -35,10 +36,16 @@ func transactional(batches map[acks.TopicIDPartition][]acks.AcknowledgementBatch
 }
 
 // add is all or nothing.
-func (b *buffer) add(member groupmeta.ShareGroupMetadata, lockUntil time.Time, set *acks.Set) error {
-	if set.Len() == 0 {
+func (b *buffer) add(a Acknowledged, set *acks.Set) error {
+	switch {
+	case set.Len() == 0:
+		return nil
+	case a.Plain:
+		b.plain += set.Len()
+		b.until(a.LockUntil)
 		return nil
 	}
+	member := a.Member
 	part := b.of(member)
 	if err := part.set.Merge(set); err != nil {
 		return err
@@ -46,10 +53,14 @@ func (b *buffer) add(member groupmeta.ShareGroupMetadata, lockUntil time.Time, s
 	if member.MemberEpoch() > part.member.MemberEpoch() {
 		part.member = member
 	}
-	if b.lockUntil.IsZero() || lockUntil.Before(b.lockUntil) {
-		b.lockUntil = lockUntil
-	}
+	b.until(a.LockUntil)
 	return nil
+}
+
+func (b *buffer) until(lock time.Time) {
+	if b.lockUntil.IsZero() || lock.Before(b.lockUntil) {
+		b.lockUntil = lock
+	}
 }
 
 func (b *buffer) of(member groupmeta.ShareGroupMetadata) *buffered {
@@ -63,10 +74,12 @@ func (b *buffer) of(member groupmeta.ShareGroupMetadata) *buffered {
 	return p
 }
 
+// empty tells whether there is nothing to stage.
 func (b *buffer) empty() bool { return len(b.members) == 0 }
 
-// offsets is how many there are.
+// offsets is how many there are, those included that are not staged.
 func (b *buffer) offsets() (n int) {
+	n = b.plain
 	for _, p := range b.members {
 		n += p.set.Len()
 	}

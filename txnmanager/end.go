@@ -101,6 +101,9 @@ func (t *Transaction) beforeCommit(ctx context.Context) error {
 	if err := t.collect(ctx); err != nil {
 		return err
 	}
+	if lock := t.buffer.lockUntil; !lock.IsZero() {
+		t.spent.lockMargin = max(0, time.Until(lock))
+	}
 	if err := t.allowed(ctx); err != nil {
 		return err
 	}

@@ -325,6 +325,10 @@ type Acknowledged struct {
 	Member    groupmeta.ShareGroupMetadata
 	LockUntil time.Time // earliest end of an acquisition lock among Batches
 	Batches   map[acks.TopicIDPartition][]acks.AcknowledgementBatch
+	// Plain says that they are not to be staged: whoever gave them acknowledges
+	// them once the commit is proven. A commit after LockUntil is refused all the
+	// same, since others may have got the records.
+	Plain bool
 }
 
 // Ended is how a transaction ended.

@@ -23,7 +23,7 @@ func stageInto(t *testing.T, b *buffer, id string, epoch int32, lock time.Time, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.add(member(t, "g", id, epoch), lock, set)
+	return b.add(Acknowledged{Member: member(t, "g", id, epoch), LockUntil: lock}, set)
 }
 
 type batchMap = map[acks.TopicIDPartition][]acks.AcknowledgementBatch
@@ -159,7 +159,7 @@ func BenchmarkBuffer(b *testing.B) {
 		for _, p := range polls {
 			set, err := transactional(p)
 			if err == nil {
-				err = buf.add(m, time.Time{}.Add(1), set)
+				err = buf.add(Acknowledged{Member: m, LockUntil: time.Time{}.Add(1)}, set)
 			}
 			if err != nil {
 				b.Fatal(err)

@@ -34,7 +34,6 @@ func (t *Transaction) stage(ctx context.Context) error {
 	}
 	began := time.Now()
 	defer func() { t.spent.stage = time.Since(began) }()
-	t.spent.lockMargin = max(0, t.buffer.lockUntil.Sub(began))
 	if err := t.bind(ctx); err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (t *Transaction) Stage(a Acknowledged) error {
 }
 
 func (t *Transaction) add(a Acknowledged, set *acks.Set) error {
-	if err := t.buffer.add(a.Member, a.LockUntil, set); err != nil {
+	if err := t.buffer.add(a, set); err != nil {
 		return t.m.failure(stageOp, sharetxn.ClassUsage, err)
 	}
 	return nil
@@ -113,10 +113,16 @@ func (m *TransactionManager) stageable(a Acknowledged) (*acks.Set, error) {
 	return set, nil
 }
 
-// collect takes what the front end has to stage.
+// collect takes what the front end has to stage. It may wait, at most until the
+// broker aborts the transaction.
 func (t *Transaction) collect(ctx context.Context) error {
 	if t.start.Collect == nil {
 		return nil
+	}
+	if t.touched {
+		bounded, cancel := context.WithDeadlineCause(ctx, t.deadline, errTxnTimeout)
+		defer cancel()
+		ctx = bounded
 	}
 	all, err := t.start.Collect(ctx)
 	if err != nil {

@@ -26,7 +26,10 @@ type Handle interface {
 	Hold() error
 
 	// Freeze ends renewing, waiting for a renewal under way, and gives the
-	// verdicts as they are now; later verdicts count as late. Errors:
+	// verdicts as they are now; later verdicts count as late. Handles are frozen
+	// in the order in which they were bound, when every output was delivered, so
+	// one that has a say in the commit and must wait for it (the ledger's) does so
+	// here, before those with records: these are renewed meanwhile. Errors:
 	// ErrUndecided (*RecordsError), ErrStale if records were lost since Hold or
 	// a verdict was late. After an error the only way on is Settle.
 	Freeze(ctx context.Context) (Frozen, error)
@@ -59,6 +62,9 @@ type Frozen struct {
 type Settlement struct {
 	// Outcome is a sharetxn.Outcome: 0 unknown, 1 aborted, 2 committed.
 	Outcome uint8
+	// Plain says that the verdicts were not staged: with a proven commit they are
+	// to be sent as plain acknowledgements now.
+	Plain bool
 	// Freed tells whether an abort may have made the partition's staged records
 	// available to anyone: a request that named it may have reached a broker of
 	// such a profile (Draft95). They are then forgotten, never acknowledged and

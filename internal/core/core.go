@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sharetxn/sharetxn/internal/bind"
+	"github.com/sharetxn/sharetxn/internal/kopts"
 	"github.com/sharetxn/sharetxn/internal/probe"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -78,6 +79,12 @@ func (c *Cluster) NewClient(extra ...kgo.Opt) (*kgo.Client, error) {
 
 // CheckClient says whether NewClient would take the options, and makes nothing.
 func (c *Cluster) CheckClient(extra ...kgo.Opt) error { return kgo.ValidateOpts(c.options(extra)...) }
+
+// OptValues gives what a client made by NewClient with extra would have for an
+// option, by its name in kgo; it makes nothing.
+func (c *Cluster) OptValues(name string, extra ...kgo.Opt) ([]any, error) {
+	return kopts.Values(c.options(extra), name)
+}
 
 func (c *Cluster) options(extra []kgo.Opt) []kgo.Opt {
 	opts := []kgo.Opt{

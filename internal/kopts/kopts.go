@@ -38,6 +38,21 @@ func Set(opts []kgo.Opt, names []string) ([]string, error) {
 	return set, nil
 }
 
+// Values gives what opts set the option name to, or kgo's default. The error is
+// kgo's own verdict on opts.
+func Values(opts []kgo.Opt, name string) ([]any, error) {
+	given, err := probe(opts...)
+	if err != nil {
+		return nil, err
+	}
+	defer given.Close()
+	values := given.OptValues(name)
+	if values == nil {
+		return nil, fmt.Errorf("kgo knows no option %s", name)
+	}
+	return values, nil
+}
+
 // probe makes a client that reaches nothing: a client with a consuming role
 // would ask for metadata as soon as it is made, and leave a group when closed;
 // an ended context stops both before they dial.
