@@ -75,21 +75,23 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// End ends the process in good order; one that does not end within the time is
-// killed. One that was killed before is no error, any other way to fail is, with
-// the last that it said.
+// End ends the process in good order, and kills one that takes longer than that.
+// An error of how it ended has the last that it said.
 func (p *Process) End(within time.Duration) error {
 	_ = p.stdin.Close() // fails for one that has ended
 	limit := time.AfterFunc(within, func() { _ = p.cmd.Process.Kill() })
+	defer limit.Stop()
 	<-p.done
-	inTime := limit.Stop()
-	switch {
-	case p.err == nil, inTime && p.Killed():
-		return nil
-	case !inTime:
-		return fmt.Errorf("%s did not end within %v\n%s", p.name, within, p.said())
+	if p.err != nil {
+		return fmt.Errorf("%s: %w\n%s", p.name, p.err, p.said())
 	}
-	return fmt.Errorf("%s: %w\n%s", p.name, p.err, p.said())
+	return nil
+}
+
+// ExitCode of a process that has ended by itself; -1 for one that was killed.
+func (p *Process) ExitCode() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // said is the end of what the process wrote, as much as a failed test should
