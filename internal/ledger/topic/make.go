@@ -1,0 +1,193 @@
+package topic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sharetxn/sharetxn/internal/brokers"
+	"github.com/sharetxn/sharetxn/internal/ledger/rules"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Info is what metadata tells of a topic.
+type Info struct {
+	ID         [16]byte
+	Partitions int // 0: it does not exist
+	Replicas   int // of the partition that has fewest
+	Brokers    []int32
+	leaderless bool // some partition has no leader
+}
+
+// requester is any broker, or one.
+type requester interface {
+	Request(context.Context, kmsg.Request) (kmsg.Response, error)
+}
+
+// Describe asks for topics, in their order. One that may not be described is
+// kerr.TopicAuthorizationFailed in errs, by name; the error is for all else.
+func Describe(ctx context.Context, from requester, names ...string) (infos []Info, errs map[string]error, _ error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	for _, name := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &name
+		req.Topics = append(req.Topics, t)
+	}
+	kresp, err := from.Request(ctx, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	resp := kresp.(*kmsg.MetadataResponse)
+	found := make(map[string]Info)
+	errs = make(map[string]error)
+	for _, t := range resp.Topics {
+		if t.Topic == nil {
+			continue
+		}
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case err == nil:
+			found[*t.Topic] = infoOf(t)
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			errs[*t.Topic] = err
+		case !errors.Is(err, kerr.UnknownTopicOrPartition):
+			return nil, nil, fmt.Errorf("metadata of topic %s: %w", *t.Topic, err)
+		}
+	}
+	for _, name := range names {
+		i := found[name]
+		for _, b := range resp.Brokers {
+			i.Brokers = append(i.Brokers, b.NodeID)
+		}
+		infos = append(infos, i)
+	}
+	return infos, errs, nil
+}
+
+func infoOf(t kmsg.MetadataResponseTopic) Info {
+	i := Info{ID: t.TopicID, Partitions: len(t.Partitions)}
+	for at, p := range t.Partitions {
+		if at == 0 || len(p.Replicas) < i.Replicas {
+			i.Replicas = len(p.Replicas)
+		}
+		i.leaderless = i.leaderless || p.Leader < 0
+	}
+	return i
+}
+
+// one describes a single topic; that it may not be is an error.
+func one(ctx context.Context, from requester, name string) (Info, error) {
+	infos, errs, err := Describe(ctx, from, name)
+	if err != nil {
+		return Info{}, err
+	}
+	return infos[0], errs[name]
+}
+
+// usualReplicas is how often a ledger is replicated where nobody says: as few
+// entries as possible should be lost with brokers.
+const usualReplicas = 3
+
+// Make makes the group's ledger topic with so many partitions, or widens it to
+// them, and returns when every broker shows it so. Whoever does the same at the
+// same time does no harm, and a topic that is there keeps its configs. replicas
+// 0: three, or as many as there are brokers.
+func Make(ctx context.Context, cl *kgo.Client, group string, partitions, replicas int) error {
+	name := Name(group)
+	now, err := one(ctx, cl, name)
+	if err != nil {
+		return Failed("Metadata", group, "Describe on topic "+name, err)
+	}
+	if now.Partitions == 0 {
+		if replicas == 0 {
+			replicas = min(usualReplicas, max(1, len(now.Brokers)))
+		}
+		err := create(ctx, cl, name, partitions, replicas)
+		switch {
+		case err == nil:
+			return await(ctx, cl, group, partitions)
+		case !errors.Is(err, kerr.TopicAlreadyExists): // of another who was first, and may have made it narrower
+			return Failed("CreateTopics", group, "Create on topic "+name, fmt.Errorf("topic %s with replication factor %d: %w", name, replicas, err))
+		}
+	}
+	if now.Partitions < partitions {
+		if err := widen(ctx, cl, name, partitions); err != nil && !errors.Is(err, kerr.InvalidPartitions) { // it has as many
+			return Failed("CreatePartitions", group, "Alter on topic "+name, fmt.Errorf("topic %s: %w", name, err))
+		}
+	}
+	return await(ctx, cl, group, partitions)
+}
+
+var errBehind = errors.New("not there yet")
+
+// await waits until every broker shows the topic, with leaders.
+func await(ctx context.Context, cl *kgo.Client, group string, partitions int) error {
+	name := Name(group)
+	err := brokers.Await(ctx, cl, func(ctx context.Context, node int32) error {
+		i, err := one(ctx, cl.Broker(int(node)), name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("broker %d: %w", node, err)
+		case i.Partitions < partitions || i.leaderless:
+			return fmt.Errorf("%w: broker %d shows %d partitions of topic %s, not %d, or some without a leader", errBehind, node, i.Partitions, name, partitions)
+		}
+		return nil
+	}, func(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) })
+	if err == nil {
+		return nil
+	}
+	return Failed("Metadata", group, "Describe on topic "+name, errors.Join(context.Cause(ctx), err))
+}
+
+func create(ctx context.Context, cl *kgo.Client, name string, partitions, replicas int) error {
+	t := kmsg.NewCreateTopicsRequestTopic()
+	t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(partitions), int16(replicas)
+	for key, value := range rules.TopicConfigs(replicas) {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = key, &value
+		t.Configs = append(t.Configs, c)
+	}
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis, req.Topics = adminMillis, append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	for _, t := range resp.Topics {
+		if err := coded(t.ErrorCode, t.ErrorMessage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adminMillis is how long a broker may work on an admin request.
+const adminMillis = 15_000
+
+func widen(ctx context.Context, cl *kgo.Client, name string, partitions int) error {
+	t := kmsg.NewCreatePartitionsRequestTopic()
+	t.Topic, t.Count = name, int32(partitions)
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	req.TimeoutMillis, req.Topics = adminMillis, append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	for _, t := range resp.Topics {
+		if err := coded(t.ErrorCode, t.ErrorMessage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// coded is a broker's code with its words.
+func coded(code int16, message *string) error {
+	err := kerr.ErrorForCode(code)
+	if err == nil || message == nil || *message == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, *message)
+}

@@ -1,0 +1,205 @@
+package topic_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/ledger/rules"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func offsets(at int64) kadm.Offsets {
+	o := make(kadm.Offsets)
+	o.AddOffset(topic.Name(group), 0, at, -1)
+	return o
+}
+
+// forbid refuses what the ledger's client asks of topics.
+func forbid(r broker.Request) broker.Action {
+	switch m := r.Message().(type) {
+	case *kmsg.FetchRequest:
+		resp := m.ResponseKind().(*kmsg.FetchResponse)
+		for _, t := range m.Topics {
+			rt := kmsg.NewFetchResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				rp := kmsg.NewFetchResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.TopicAuthorizationFailed.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return broker.Action{Answer: resp}
+	case *kmsg.ProduceRequest:
+		resp := m.ResponseKind().(*kmsg.ProduceResponse)
+		for _, t := range m.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.TopicAuthorizationFailed.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return broker.Action{Answer: resp}
+	case *kmsg.CreateTopicsRequest:
+		resp := m.ResponseKind().(*kmsg.CreateTopicsResponse)
+		rt := kmsg.NewCreateTopicsResponseTopic()
+		rt.Topic, rt.ErrorCode = m.Topics[0].Topic, kerr.TopicAuthorizationFailed.Code
+		resp.Topics = append(resp.Topics, rt)
+		return broker.Action{Answer: resp}
+	case *kmsg.CreatePartitionsRequest:
+		resp := m.ResponseKind().(*kmsg.CreatePartitionsResponse)
+		rt := kmsg.NewCreatePartitionsResponseTopic()
+		rt.Topic, rt.ErrorCode = m.Topics[0].Topic, kerr.TopicAuthorizationFailed.Code
+		resp.Topics = append(resp.Topics, rt)
+		return broker.Action{Answer: resp}
+	}
+	return broker.Action{}
+}
+
+func forbidden(t *testing.T, what string, err error, grant string) {
+	t.Helper()
+	if !errors.Is(err, kerr.TopicAuthorizationFailed) || !sharetxn.IsFatal(err) || !strings.Contains(err.Error(), grant) {
+		t.Errorf("%s: %v, want %q", what, err, grant)
+	}
+}
+
+func (w *world) configs(ctx context.Context, t *testing.T) map[string]string {
+	t.Helper()
+	got, err := w.adm.DescribeTopicConfigs(ctx, topic.Name(group))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for _, c := range got[0].Configs {
+		out[c.Key] = c.MaybeValue()
+	}
+	return out
+}
+
+func (w *world) info(ctx context.Context, t *testing.T) topic.Info {
+	t.Helper()
+	infos, errs, err := topic.Describe(ctx, w.cl, topic.Name(group))
+	if err != nil || len(errs) > 0 {
+		t.Fatal(err, errs)
+	}
+	return infos[0]
+}
+
+// The topic is made with what it needs, by whoever is first, and widened; it keeps
+// the configs it has, and does not become narrower.
+func TestMake(t *testing.T) {
+	for nodes, want := range map[int]struct {
+		replicas int
+		insync   string
+	}{1: {1, "1"}, 2: {2, "1"}, 3: {3, "2"}, 4: {3, "2"}} {
+		ctx := testkit.Deadline(t, 60*time.Second)
+		w := start(t, broker.Config{Brokers: nodes})
+		var wg sync.WaitGroup
+		for partitions := 1; partitions <= 8; partitions++ {
+			wg.Go(func() {
+				if err := topic.Make(ctx, w.cl, group, partitions, 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := w.info(ctx, t); got.Partitions != 8 || got.Replicas != want.replicas || len(got.Brokers) != nodes {
+			t.Errorf("%d nodes: %+v", nodes, got)
+		}
+		got := w.configs(ctx, t)
+		for name, value := range rules.TopicConfigs(want.replicas) {
+			if got[name] != value {
+				t.Errorf("%d nodes: %s=%s, want %s", nodes, name, got[name], value)
+			}
+		}
+		if got["min.insync.replicas"] != want.insync {
+			t.Errorf("%d nodes: %s in sync", nodes, got["min.insync.replicas"])
+		}
+		other := "604800000"
+		if _, err := w.adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &other}}, topic.Name(group)); err != nil {
+			t.Fatal(err)
+		}
+		for _, partitions := range []int{9, 3} {
+			if err := topic.Make(ctx, w.cl, group, partitions, 1); err != nil {
+				t.Errorf("%d nodes: again with %d partitions: %v", nodes, partitions, err)
+			}
+			if got := w.info(ctx, t); got.Partitions != 9 || w.configs(ctx, t)["retention.ms"] != other {
+				t.Errorf("%d nodes: after %d partitions: %+v, %v", nodes, partitions, got, w.configs(ctx, t))
+			}
+		}
+	}
+}
+
+// Make returns when the last broker shows the topic; where time is up it names the
+// one that does not.
+func TestMakeIsSeenEverywhere(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, broker.Config{Brokers: 3})
+	var behind atomic.Bool
+	behind.Store(true)
+	looks := make(chan struct{}, 1000)
+	w.b.SetIntercept(func(r broker.Request) broker.Action {
+		m, ok := r.Message().(*kmsg.MetadataRequest)
+		if !ok || r.Node != 1 || len(m.Topics) != 1 || !behind.Load() {
+			return broker.Action{}
+		}
+		looks <- struct{}{}
+		resp := m.ResponseKind().(*kmsg.MetadataResponse)
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.ErrorCode = m.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+		resp.Topics = append(resp.Topics, rt)
+		return broker.Action{Answer: resp}
+	})
+	short, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	run := func(ctx context.Context) { done <- topic.Make(ctx, w.cl, group, 2, 0) }
+	go run(short)
+	for range 3 {
+		<-looks
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "broker 1 shows 0 partitions") {
+		t.Errorf("with a broker behind: %v", err)
+	}
+	go run(ctx)
+	for range 3 {
+		<-looks
+	}
+	behind.Store(false)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What brokers refuse says what to do, and nothing is there then.
+func TestMakeRefused(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, broker.Config{Brokers: 2})
+	err := topic.Make(ctx, w.cl, group, 1, 3)
+	if sharetxn.ClassOf(err) != sharetxn.ClassUsage || !errors.Is(err, kerr.InvalidReplicationFactor) || !strings.Contains(err.Error(), "not so many brokers") {
+		t.Errorf("three replicas on two brokers: %v", err)
+	}
+	w.b.SetIntercept(forbid)
+	forbidden(t, "create", topic.Make(ctx, w.cl, group, 1, 0), "grant Create on topic __sharetxn_ledger.g")
+	w.b.SetIntercept(nil)
+	if got := w.info(ctx, t); got.Partitions != 0 {
+		t.Errorf("refused, and there is %+v", got)
+	}
+	w.ledger(ctx, t, 1)
+	w.b.SetIntercept(forbid)
+	forbidden(t, "widen", topic.Make(ctx, w.cl, group, 2, 0), "grant Alter on topic __sharetxn_ledger.g")
+}
