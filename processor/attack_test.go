@@ -42,12 +42,12 @@ func TestBackoffBounds(t *testing.T) {
 		"panics":   {func(int) time.Duration { panic("no") }, 50 * time.Millisecond, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-				w := start(t, profile)
+			inAll(t, func(t *testing.T, on setting) {
+				w := start(t, on)
 				w.feed(t, 5)
 				began := time.Now()
 				w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Failure: processor.Failure{Backoff: c.backoff}, Handler: w.failing("3", 1)}))
-				if took := time.Since(began); took < c.least || took > c.most {
+				if took := time.Since(began); took < c.least || took > c.most+on.settles() {
 					t.Errorf("took %v", took)
 				}
 				w.want(t, 5)
@@ -76,8 +76,8 @@ func refusing(refused func() bool, backoff func(int) time.Duration) processor.Co
 // A dead letter that is refused is not tried again without a pause, also if
 // Backoff is none.
 func TestRefusedDeadLetterPauses(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 1)
 		var tries atomic.Int64
 		cfg := refusing(func() bool { return tries.Add(1) <= 20 }, func(int) time.Duration { return 0 })
@@ -93,7 +93,7 @@ func TestRefusedDeadLetterPauses(t *testing.T) {
 // It is held for as long as that takes.
 func TestRefusedDeadLetterForDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		w.feed(t, 2)
 		var accepted atomic.Bool
 		cfg := refusing(func() bool { return !accepted.Load() }, func(int) time.Duration { return 10 * time.Minute })
@@ -117,8 +117,8 @@ func TestRefusedDeadLetterForDays(t *testing.T) {
 // MaxWait is for filling a transaction: when what several polls brought fills it
 // together, nothing waits, since nothing more is polled either.
 func TestMaxWaitWhenFull(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Topic("in", 1)) // so that a poll brings all that was fed
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Topic("in", 1)) // so that a poll brings all that was fed
 		p := w.processor(t, processor.Config{MaxWait: time.Hour, MaxRecords: 100})
 		stop := run(t, p)
 		eventually(t, "ready", func() bool { return p.Status().Ready })
@@ -141,7 +141,7 @@ func TestMaxWaitWhenFull(t *testing.T) {
 // Status tells what is held now, also while a poll waits for more.
 func TestHeldWhilePolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		p := w.processor(t, processor.Config{})
 		stop := run(t, p)
 		w.feed(t, 10)
@@ -160,7 +160,7 @@ func TestHeldWhilePolling(t *testing.T) {
 // MaxBytes bounds what handlers work on too.
 func TestMaxBytesInCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		rs := make([]*kgo.Record, 100)
 		for i := range rs {
 			rs[i] = &kgo.Record{Topic: "in", Value: make([]byte, 10<<10)}
@@ -200,8 +200,8 @@ func TestStopWaitsForNoOther(t *testing.T) {
 	for name, verdict := range map[string]error{"release": processor.Release(5 * time.Minute), "failure": errBad} {
 		for _, limit := range []int{2, 5} {
 			t.Run(fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
-				inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-					w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: limit}))
+				inAll(t, func(t *testing.T, on setting) {
+					w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: limit}))
 					w.feed(t, 20)
 					in := make(chan struct{})
 					backoff := func(int) time.Duration { return 5 * time.Minute }
@@ -245,8 +245,8 @@ func (w *world) useDelivery(t *testing.T, n int) {
 func TestStopOnLastDeliveryUnpolled(t *testing.T) {
 	for _, hard := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hard %v", hard), func(t *testing.T) {
-			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-				w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+			inAll(t, func(t *testing.T, on setting) {
+				w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
 				for i := range 30 { // each in a batch of its own: fetches take batches whole
 					w.feedMore(t, 10+i, 1)
 				}
@@ -276,7 +276,7 @@ func TestStopOnLastDeliveryUnpolled(t *testing.T) {
 				if n := len(w.values(t, "out")); n+buried != 30 {
 					t.Errorf("%d outputs and %d dead letters of 30 records", n, buried)
 				}
-				w.AssertExactlyOnce(t, "g", "out", "dead")
+				w.audit(t, "out", "dead")
 			})
 		})
 	}
@@ -285,8 +285,8 @@ func TestStopOnLastDeliveryUnpolled(t *testing.T) {
 // What a handler returns is the user's code too: a nil of an error type, as
 // happens in Go, is a panic of that record's handler and no one else's.
 func TestTypedNil(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 5)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Failure: processor.Failure{GiveUp: true}, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			if string(in.Value) == "1" {
@@ -302,8 +302,8 @@ func TestTypedNil(t *testing.T) {
 // A batch's verdicts without a reason are verdicts all the same, and so is a
 // letter that is refused at first.
 func TestBatchWithoutReason(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 5)
 		var tries atomic.Int64
 		cfg := processor.Config{
@@ -345,7 +345,7 @@ func TestBatchWithoutReason(t *testing.T) {
 // returned later nothing: that is no verdict.
 func TestHooksOfAbandonedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		w.feed(t, 1)
 		var calls atomic.Int64
 		p := w.processor(t, processor.Config{HandlerTimeout: time.Second, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
@@ -370,8 +370,8 @@ func TestHooksOfAbandonedCall(t *testing.T) {
 // A dead letter whose transactions abort by no fault of its own waits longer
 // each time, as everything does.
 func TestDeadLetterBacksOff(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 1)
 		for n := range 7 {
 			w.Inject(t, sharetxntest.Fault{Key: sharetxntest.ProduceKey, Nth: n + 1, Action: sharetxntest.Answer(kerr.UnknownServerError.Code)})
@@ -390,7 +390,7 @@ func TestDeadLetterBacksOff(t *testing.T) {
 // by now.
 func TestStopAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		p := w.processor(t, processor.Config{})
 		if err := run(t, p)(); err != nil {
 			t.Fatal(err)
@@ -408,8 +408,8 @@ func TestStopAfterTheEnd(t *testing.T) {
 // A consumer that has ended for good ends Run, also while so much is held that
 // nothing is polled: what it holds it can never commit.
 func TestConsumerEndsWhileFull(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feedMore(t, 10, 1)
 		p := w.processor(t, processor.Config{MaxBytes: 1, HandlerTimeout: time.Hour, Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			w.Inject(t, sharetxntest.Fault{Key: sharetxntest.HeartbeatKey, Action: sharetxntest.Answer(kerr.GroupAuthorizationFailed.Code)})
@@ -427,7 +427,7 @@ func TestConsumerEndsWhileFull(t *testing.T) {
 		if got := w.values(t, "out"); len(got) != 1 || got["10"] != 1 {
 			t.Errorf("outputs %v", got)
 		}
-		w.AssertExactlyOnce(t, "g", "out", "dead")
+		w.audit(t, "out", "dead")
 	})
 }
 
@@ -463,18 +463,18 @@ func (c holeConn) Write(b []byte) (int, error) {
 func TestStopWithoutBrokers(t *testing.T) {
 	for _, hard := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hard %v", hard), func(t *testing.T) {
-			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-				w := start(t, profile)
+			inAll(t, func(t *testing.T, on setting) {
+				w := start(t, on)
 				w.feed(t, 100)
 				h := hole{through: w.dialer(t)}
-				cl, err := sharetxn.Connect(sharetxn.Kafka(append(w.Kafka(), kgo.Dialer(h.dial))...), sharetxn.WithProfile(profile))
+				cl, err := sharetxn.Connect(sharetxn.Kafka(append(w.Kafka(), kgo.Dialer(h.dial))...), sharetxn.WithProfile(w.profile))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer cl.Close()
 				in := make(chan struct{})
 				p, err := processor.New(cl, processor.Config{
-					Group: "g", Topics: []string{"in"}, Instance: "there", MaxRecords: 10, Concurrency: 10, DeadLetter: processor.DeadLetter{Topic: "dead"},
+					Group: "g", Topics: []string{"in"}, Guarantee: w.guarantee, Instance: "there", MaxRecords: 10, Concurrency: 10, DeadLetter: processor.DeadLetter{Topic: "dead"},
 					Handler: w.told(in, func(_ context.Context, r *processor.Record) ([]*kgo.Record, error) {
 						time.Sleep(time.Second)
 						return copyOf(r), nil
@@ -514,8 +514,8 @@ func TestStopWithoutBrokers(t *testing.T) {
 // A dead letter that is refused holds up nothing but itself, also not what came
 // a third time.
 func TestRefusedDeadLetterAlone(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 5)
 		var accepted atomic.Bool
 		cfg := processor.Config{Failure: processor.Failure{GiveUp: true, Attempts: 1}, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -77,8 +76,8 @@ func TestBatchHandlerPoison(t *testing.T) {
 	}
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-				w := start(t, profile)
+			inAll(t, func(t *testing.T, on setting) {
+				w := start(t, on)
 				hang := make(chan struct{})
 				t.Cleanup(func() { close(hang) })
 				w.feed(t, 500)
@@ -111,8 +110,8 @@ func TestBatchHandlerPoison(t *testing.T) {
 
 // An aggregate's outputs and all its records commit together.
 func TestBatchHandlerAggregate(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 200)
 		p := w.processor(t, processor.Config{MaxRecords: 50, BatchHandler: func(_ context.Context, in *processor.Batch) error {
 			sum := 0

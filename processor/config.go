@@ -37,8 +37,14 @@ type Config struct {
 	// undone only after TransactionTimeout. Default: the host name.
 	Instance string
 
-	Guarantee Guarantee   // default Staged
-	Fallback  []Guarantee // tried in order where the brokers do not prove Guarantee; default none
+	// Guarantee is the promise, the same for all processes of a group. Default
+	// Staged.
+	Guarantee Guarantee
+	// Fallback is tried in order where the brokers do not prove Guarantee, which
+	// only Staged needs; which is in force is logged and in Status. A group that is
+	// bound to one of them, by the record in its ledger topic, keeps that one.
+	// Default none.
+	Fallback []Guarantee
 
 	DeadLetter DeadLetter
 
@@ -177,7 +183,7 @@ func (c Config) check() error {
 		return usage("New", "MaxWait: %v is negative", c.MaxWait)
 	}
 	for _, err := range []error{
-		c.Guarantee.offered("Guarantee"),
+		c.Guarantee.known("Guarantee"),
 		c.InputIsolation.check(),
 		within("Members", c.Members, 1, 1000),
 		within("Concurrency", c.Concurrency, 1, 10000),
@@ -195,7 +201,7 @@ func (c Config) check() error {
 		return err
 	}
 	for _, g := range c.Fallback {
-		if err := g.offered("Fallback"); err != nil {
+		if err := g.known("Fallback"); err != nil {
 			return err
 		}
 	}
@@ -236,10 +242,15 @@ const maxWait = 500 * time.Millisecond
 // alternateIDs hide the broker's wait between two transactions of one id.
 const alternateIDs = 2
 
-func (c Config) newProducer(cl *sharetxn.Cluster, member int) (*producer.Producer, error) {
-	return producer.New(cl, c.transactionalID(member),
+func (c Config) newProducer(cl *sharetxn.Cluster, member int, g Guarantee) (*producer.Producer, error) {
+	opts := []producer.Opt{
 		producer.AlternateIDs(alternateIDs), producer.TransactionTimeout(c.TransactionTimeout),
-		producer.LockMargin(c.LockMargin), producer.KafkaOptions(c.Kafka...))
+		producer.LockMargin(c.LockMargin), producer.KafkaOptions(c.Kafka...),
+	}
+	if g != Staged {
+		opts = append(opts, producer.AckAfterCommit())
+	}
+	return producer.New(cl, c.transactionalID(member), opts...)
 }
 
 func (c Config) newConsumer(cl *sharetxn.Cluster) (*shareconsumer.Consumer, error) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -35,16 +34,16 @@ func TestFaults(t *testing.T) {
 		for action, a := range actions {
 			for nth := 1; nth <= *sweep; nth++ {
 				t.Run(fmt.Sprintf("%s %d/%s", key, nth, action), func(t *testing.T) {
-					inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-						w := start(t, profile)
+					inAll(t, func(t *testing.T, on setting) {
+						w := start(t, on)
 						w.feed(t, 60)
-						w.Inject(t, sharetxntest.Fault{Key: k, Nth: nth, Action: a()})
+						w.Inject(t, on.fault(k, nth, a()))
 						stop := w.keepRunning(t, processor.Config{MaxRecords: 10, Members: 2})
 						w.WaitDrained(t, "g")
 						w.feedMore(t, 60, 20) // the neighbour: it goes on after the fault
 						w.WaitDrained(t, "g")
 						stop()
-						if profile == sharetxn.ProfileKIP93 && (action == "leader moves" || action == "broker is back") {
+						if w.harmed = true; on == kip93 && (action == "leader moves" || action == "broker is back") {
 							w.wantAll(t, 80) // that text concedes duplicates there
 							return
 						}
@@ -54,6 +53,15 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
+}
+
+// fault is one at what acknowledges, where nothing is staged: a fetch after the
+// first of each broker.
+func (s setting) fault(k sharetxntest.Key, nth int, a sharetxntest.Action) sharetxntest.Fault {
+	if k == sharetxntest.StageKey && s.guarantee != processor.Staged {
+		return sharetxntest.Fault{Key: sharetxntest.ShareFetchKey, Nth: 6 + nth, Action: a}
+	}
+	return sharetxntest.Fault{Key: k, Nth: nth, Action: a}
 }
 
 // keepRunning runs processors one after the other, as a supervisor does: some

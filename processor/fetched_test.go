@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,8 +12,8 @@ import (
 
 // What was fetched and waits behind long handlers keeps its locks.
 func TestLongHandlersKeepFetched(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
 		w.feed(t, 6)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{MaxRecords: 1, HandlerTimeout: time.Hour, Handler: w.seen.handler(func(ctx context.Context, r *processor.Record) ([]*kgo.Record, error) {
 			time.Sleep(7 * time.Minute)
@@ -28,8 +27,8 @@ func TestLongHandlersKeepFetched(t *testing.T) {
 // A stop waits for a fetch under way: closing over it would archive what it
 // brings on its last delivery.
 func TestStopWaitsForFetch(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Topic("in", 1), sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Topic("in", 1), sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
 		w.feed(t, 5)
 		w.useDelivery(t, 5)
 		fired := w.Inject(t, sharetxntest.Fault{Key: sharetxntest.ShareFetchKey, Nth: 1, Action: sharetxntest.Delay(3 * time.Second)})

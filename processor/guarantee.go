@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -12,12 +13,19 @@ type Guarantee uint8
 
 const (
 	// Staged: acknowledgements are staged in the transaction of the outputs, so
-	// that both commit or abort. Needs brokers that prove KIP-1289.
+	// that both commit or abort: exactly once. Needs brokers that prove KIP-1289.
 	Staged Guarantee = iota
-	// Ledger: exactly once on Kafka 4.2 and later. Not part of this version: New
-	// refuses it.
+	// Ledger: exactly once on Kafka 4.2 and later. Each transaction writes, beside
+	// its outputs, which records it decides into the group's ledger topic, and
+	// commits only if no earlier one decides any of them; the acknowledgements
+	// follow. Needs the topic (ledger.Ensure, or "sharetxn ledger create"). A
+	// record that is archived at the group's delivery limit, since every delivery
+	// of it ended with its process, is the exception: it is done without outputs.
 	Ledger
-	// AckAfterCommit: at least once. Not part of this version: New refuses it.
+	// AckAfterCommit: at least once on Kafka 4.2 and later. The acknowledgements
+	// follow the commit, and what was committed and not acknowledged, since the
+	// process, its connection or a lock ended between the two, is handled and
+	// published again. It is warned of once in the log.
 	AckAfterCommit
 )
 
@@ -41,16 +49,20 @@ func ParseGuarantee(s string) (Guarantee, error) {
 	return 0, usage("ParseGuarantee", "%q is no guarantee; there are %q", s, guarantees)
 }
 
-// offered says whether this version can keep the promise.
-func (g Guarantee) offered(field string) error {
+// known refuses a value that is none of the constants.
+func (g Guarantee) known(field string) error {
 	switch {
-	case g == Staged:
-		return nil
+	case g == Ledger:
+		return usage("New", "%s: %v is not part of this version", field, g)
 	case int(g) < len(guarantees):
-		return usage("New", "%s: %v is not part of this version; only %v is, which needs brokers with KIP-1289", field, g, Staged)
+		return nil
 	}
 	return usage("New", "%s: %v is unknown", field, g)
 }
+
+// ErrGuarantee: the group is bound to another guarantee, by the generation record of
+// its ledger topic. Class fatal.
+var ErrGuarantee = errors.New("processor: the group keeps another guarantee")
 
 func usage(op, format string, args ...any) error {
 	return &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, Err: fmt.Errorf("%w: "+format, append([]any{sharetxn.ErrUsage}, args...)...)}

@@ -76,7 +76,7 @@ func TestInputIsolation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, sharetxn.ProfileDraft95, sharetxntest.Group("g", sharetxntest.GroupConfig{ReadCommitted: tc.committed}))
+				w := start(t, draft95, sharetxntest.Group("g", sharetxntest.GroupConfig{ReadCommitted: tc.committed}))
 				w.abortedInput(t)
 				var log logged
 				p, err := processor.New(w.Connect(t, sharetxn.Logger(slog.New(slog.NewTextHandler(&log, nil)))), processor.Config{
@@ -110,7 +110,7 @@ func TestInputIsolation(t *testing.T) {
 // and again the next time.
 func TestInputIsolationChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95, sharetxntest.Group("g", sharetxntest.GroupConfig{ReadCommitted: true}))
+		w := start(t, draft95, sharetxntest.Group("g", sharetxntest.GroupConfig{ReadCommitted: true}))
 		var log logged
 		p, err := processor.New(w.Connect(t, sharetxn.Logger(slog.New(slog.NewTextHandler(&log, nil)))), processor.Config{
 			Group: "g", Topics: []string{"in"}, DeadLetter: processor.DeadLetter{Topic: "dead"}, Handler: w.seen.handler(nil), InputIsolation: processor.RequireReadCommitted,
@@ -144,7 +144,7 @@ func TestRequireReadCommitted(t *testing.T) {
 	const describeConfigs, heartbeat = 32, 76
 	t.Run("uncommitted", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := start(t, sharetxn.ProfileDraft95)
+			w := start(t, draft95)
 			err := w.processor(t, config(w)).Run(t.Context())
 			if !errors.Is(err, processor.ErrReadUncommitted) || !sharetxn.IsFatal(err) || !strings.Contains(err.Error(), "share.isolation.level=read_committed") {
 				t.Errorf("Run: %v", err)
@@ -160,7 +160,7 @@ func TestRequireReadCommitted(t *testing.T) {
 	})
 	t.Run("not to be read", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := start(t, sharetxn.ProfileDraft95)
+			w := start(t, draft95)
 			w.Inject(t, sharetxntest.Fault{Key: describeConfigs, Action: sharetxntest.Answer(kerr.GroupAuthorizationFailed.Code)})
 			if err := w.processor(t, config(w)).Run(t.Context()); !errors.Is(err, kerr.GroupAuthorizationFailed) || !sharetxn.IsFatal(err) {
 				t.Errorf("Run: %v", err)
@@ -169,7 +169,7 @@ func TestRequireReadCommitted(t *testing.T) {
 	})
 	t.Run("out of reach, then there", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := start(t, sharetxn.ProfileDraft95)
+			w := start(t, draft95)
 			fired := w.Inject(t, sharetxntest.Fault{Key: describeConfigs, Action: sharetxntest.LoseRequest()})
 			if err := w.processor(t, config(w)).Run(t.Context()); !errors.Is(err, processor.ErrReadUncommitted) {
 				t.Errorf("Run: %v", err)
@@ -179,7 +179,7 @@ func TestRequireReadCommitted(t *testing.T) {
 	})
 	t.Run("stopped meanwhile", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := start(t, sharetxn.ProfileDraft95)
+			w := start(t, draft95)
 			fired := w.Inject(t, sharetxntest.Fault{Key: describeConfigs, Action: sharetxntest.Delay(10 * time.Second)})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)

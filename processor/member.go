@@ -76,7 +76,7 @@ func (p *Processor) onHandled(ctx context.Context, e sharetxn.Handled) {
 
 // run is the member's life. start ends when a stop comes before it works, hard
 // when it must end now; soft is closed when it must come to an end.
-func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err error) {
+func (m *member) run(start, hard context.Context, soft <-chan struct{}, g Guarantee) (err error) {
 	m.enter(starting)
 	defer func() {
 		m.see(func(r *MemberStatus) {
@@ -86,7 +86,7 @@ func (m *member) run(start, hard context.Context, soft <-chan struct{}) (err err
 			}
 		})
 	}()
-	p, err := m.cfg.newProducer(m.cl, m.n)
+	p, err := m.cfg.newProducer(m.cl, m.n, g)
 	if err != nil {
 		return err
 	}

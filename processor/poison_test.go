@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -49,8 +48,8 @@ func TestPoison(t *testing.T) {
 	for _, k := range kinds {
 		for _, s := range setups {
 			t.Run(k.name+"/"+s.name, func(t *testing.T) {
-				inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-					w := start(t, profile)
+				inAll(t, func(t *testing.T, on setting) {
+					w := start(t, on)
 					bad, never := k.bad, make(chan struct{})
 					t.Cleanup(func() { close(never) }) // a bubble ends when all in it do
 					if bad == nil {

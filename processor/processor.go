@@ -27,8 +27,9 @@ type Processor struct {
 	soft, hard *trigger
 	done       chan struct{} // closed when Run has returned
 
-	mu  sync.Mutex
-	ran bool
+	mu        sync.Mutex
+	ran       bool
+	guarantee Guarantee // in force, once agreed on
 }
 
 // trigger is a channel that many may close.
@@ -59,7 +60,7 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := cfg.newProducer(cl, 0)
+	p, err := cfg.newProducer(cl, 0, cfg.Guarantee)
 	if err = errors.Join(err, c.Close()); err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 	out := &Processor{
 		cfg: cfg, cl: cl, log: co.Logger(),
 		limit: &limit{group: cfg.Group, log: co.Logger()},
-		soft:  newTrigger(), hard: newTrigger(), done: make(chan struct{}),
+		soft:  newTrigger(), hard: newTrigger(), done: make(chan struct{}), guarantee: cfg.Guarantee,
 	}
 	out.environs = &environs{
 		cl: cl, group: cfg.Group, limit: out.limit, isolation: &isolation{group: cfg.Group, policy: cfg.InputIsolation, log: co.Logger()},
@@ -126,6 +127,16 @@ func (p *Processor) Run(ctx context.Context) error {
 	if err := p.environs.isolation.require(starting, p.cl); err != nil {
 		return err
 	}
+	g, err := p.agree(starting)
+	if err != nil {
+		if starting.Err() != nil && !sharetxn.IsFatal(err) { // stopped before it began
+			err = nil
+		}
+		return err
+	}
+	p.mu.Lock()
+	p.guarantee = g
+	p.mu.Unlock()
 	seen := p.environs.look(starting)
 	watching, endWatch := context.WithCancel(hard)
 	defer endWatch()
@@ -135,7 +146,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	var members sync.WaitGroup
 	for i, m := range p.members {
 		members.Go(func() {
-			if errs[i] = m.run(starting, hard, p.soft.ch); errs[i] != nil {
+			if errs[i] = m.run(starting, hard, p.soft.ch, g); errs[i] != nil {
 				p.soft.pull() // the others finish what they have
 			}
 		})
@@ -197,7 +208,10 @@ func (p *Processor) Stop(ctx context.Context) error {
 
 // Status is for health endpoints. It asks nobody.
 func (p *Processor) Status() Status {
-	s := Status{Guarantee: p.cfg.Guarantee, Ready: true, MissingTopics: p.environs.missingNow()}
+	p.mu.Lock()
+	g := p.guarantee
+	p.mu.Unlock()
+	s := Status{Guarantee: g, Ready: true, MissingTopics: p.environs.missingNow()}
 	for _, m := range p.members {
 		row := m.status()
 		s.Ready = s.Ready && row.State == working.String() && row.Member != ""

@@ -10,7 +10,7 @@ import (
 
 // Status is a snapshot for health endpoints.
 type Status struct {
-	Guarantee Guarantee // in force
+	Guarantee Guarantee // in force; until Run has found that out, Config's
 	Ready     bool      // every member works and has joined the group
 	// MissingTopics are those of Topics and DeadLetter that did not exist when it
 	// was last looked, at most 30 s ago.

@@ -20,8 +20,8 @@ import (
 
 // A soft stop finishes what is in hand, and a restart goes on with the rest.
 func TestSoftStop(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 300)
 		first := make(chan struct{})
 		var once sync.Once
@@ -62,8 +62,8 @@ func TestSoftStop(t *testing.T) {
 // another instance need not wait for its locks.
 func TestHardStop(t *testing.T) {
 	ended := func(err error) bool { return errors.Is(err, context.Canceled) }
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 100)
 		inHandler := make(chan struct{})
 		var once sync.Once
@@ -107,8 +107,8 @@ func TestHardStop(t *testing.T) {
 // StopTimeout makes a hard stop of a soft one: also of a handler that never
 // returns.
 func TestStopTimeout(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 10)
 		never, inHandler := make(chan struct{}), make(chan struct{})
 		t.Cleanup(func() { close(never) })
@@ -136,7 +136,7 @@ func TestStopTimeout(t *testing.T) {
 // Stop and Run in every order.
 func TestStopOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		w.feed(t, 1)
 		p := w.processor(t, processor.Config{})
 		if err := p.Stop(t.Context()); err != nil {
@@ -179,8 +179,8 @@ func TestStopOrder(t *testing.T) {
 // What is on its last delivery is not given back at a stop, since the broker
 // would archive it.
 func TestStopOnLastDelivery(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
 		w.feed(t, 3)
 		last := make(chan struct{})
 		var once sync.Once
@@ -212,8 +212,8 @@ func TestStopOnLastDelivery(t *testing.T) {
 // Two replicas with the same Instance: the older one stops and says why; with
 // different ones both work.
 func TestFenced(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		older := w.processor(t, processor.Config{Instance: "pod-0", Members: 2})
 		end := make(chan error, 1)
 		go func() { end <- older.Run(t.Context()) }()
@@ -256,7 +256,7 @@ func TestFenced(t *testing.T) {
 // Brokers that come late are waited for; those that never come end Run.
 func TestBrokersComeLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		w.feed(t, 3)
 		w.Inject(t, sharetxntest.Fault{Key: sharetxntest.InitProducerIDKey, Action: sharetxntest.BrokerRestarts(0)})
 		w.Inject(t, sharetxntest.Fault{Key: sharetxntest.FindCoordinatorKey, Nth: 2, Action: sharetxntest.LoseRequest()})

@@ -23,8 +23,8 @@ import (
 
 // A rejected record is in the dead letter once, whole, with where it came from.
 func TestReject(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 20)
 		w.Feed(t, &kgo.Record{Topic: "in", Key: []byte("k"), Value: []byte("20"), Headers: []kgo.RecordHeader{{Key: "mine", Value: []byte("h")}}})
 		p := w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
@@ -65,7 +65,7 @@ func TestReject(t *testing.T) {
 // DeadLetter.Build makes the record; where it cannot, the default is used.
 func TestDeadLetterBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95, sharetxntest.Topic("elsewhere", 1))
+		w := start(t, draft95, sharetxntest.Topic("elsewhere", 1))
 		w.feed(t, 3)
 		cfg := processor.Config{Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) { return nil, processor.Reject(nil) }}
 		cfg.DeadLetter.Build = func(in *processor.Record, reason error) *kgo.Record {
@@ -90,7 +90,7 @@ func TestDeadLetterBuild(t *testing.T) {
 // Discard removes what is rejected without a copy.
 func TestDiscard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		w.feed(t, 3)
 		cfg := processor.Config{Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			if string(in.Value) == "1" {
@@ -109,8 +109,8 @@ func TestDiscard(t *testing.T) {
 // A released record is held until its time and then delivered again; its
 // neighbours do not wait for it, also when the wait is longer than its lock.
 func TestRelease(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
 		w.feed(t, 50)
 		var first, second atomic.Int64
 		p := w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
@@ -144,8 +144,8 @@ func TestRelease(t *testing.T) {
 
 // A release on the last delivery would be the record's end: it is rejected.
 func TestReleaseOnLastDelivery(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 3}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 3}))
 		w.feed(t, 5)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			if string(in.Value) == "4" {
@@ -162,8 +162,8 @@ func TestReleaseOnLastDelivery(t *testing.T) {
 
 // GiveUp rejects in the first delivery.
 func TestGiveUp(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 5)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Failure: processor.Failure{Attempts: 2, GiveUp: true}, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			if string(in.Value) == "0" {
@@ -180,8 +180,8 @@ func TestGiveUp(t *testing.T) {
 
 // A dead letter that cannot be written is never given up.
 func TestDeadLetterRefused(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 5)
 		var big atomic.Bool
 		big.Store(true)
@@ -217,8 +217,8 @@ func TestDeadLetterRefused(t *testing.T) {
 
 // A handler longer than the lock keeps it: its record is renewed.
 func TestLongHandler(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 15 * time.Second}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 15 * time.Second}))
 		w.feed(t, 3)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{HandlerTimeout: 10 * time.Minute, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			time.Sleep(2 * time.Minute)
@@ -232,7 +232,7 @@ func TestLongHandler(t *testing.T) {
 // A handler whose record's lock is lost is told by its context.
 func TestLockLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95, sharetxntest.Brokers(3))
+		w := start(t, draft95, sharetxntest.Brokers(3))
 		w.feed(t, 1)
 		causes := make(chan error, 1)
 		var once atomic.Bool
@@ -260,7 +260,7 @@ func TestLockLost(t *testing.T) {
 // fills one.
 func TestFilling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		p := w.processor(t, processor.Config{MaxWait: 2 * time.Second, MaxRecords: 100})
 		stop := run(t, p)
 		eventually(t, "ready", func() bool { return p.Status().Ready })
@@ -282,7 +282,7 @@ func TestFilling(t *testing.T) {
 // Where the brokers cannot stage, Run fails at once and sends nothing there.
 func TestUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{sharetxntest.Start(t, sharetxntest.StockKafka44(), sharetxntest.Topic("in", 1)), sharetxn.ProfileAuto, &seen{deliveries: map[string]int32{}, calls: map[string]int{}}}
+		w := start(t, setting{guarantee: processor.Staged})
 		err := w.processor(t, processor.Config{}).Run(t.Context())
 		if !errors.Is(err, sharetxn.ErrUnsupported) || !sharetxn.IsFatal(err) {
 			t.Errorf("Run: %v", err)
@@ -298,8 +298,8 @@ func TestUnsupported(t *testing.T) {
 // Where a group allows no renewal, what is done is committed before its locks
 // end, and the rest comes again.
 func TestNoRenewal(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
 		w.groupConfig(t, groupconfig.RenewAcknowledge(false))
 		w.feed(t, 24)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
@@ -315,7 +315,7 @@ func TestNoRenewal(t *testing.T) {
 // MaxBytes for more than one record.
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, sharetxn.ProfileDraft95)
+		w := start(t, draft95)
 		w.feed(t, 40)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{MaxBytes: 100 << 10, Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			return append(copyOf(in), &kgo.Record{Topic: "side", Value: make([]byte, 30<<10)}), nil
@@ -337,8 +337,8 @@ func TestMaxBytes(t *testing.T) {
 // A user's own mistake with outputs, an aborted transaction of many, is undone
 // without a delivery: the records are run again under their locks.
 func TestAbortCostsNoDelivery(t *testing.T) {
-	inBoth(t, func(t *testing.T, profile sharetxn.Profile) {
-		w := start(t, profile)
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on)
 		w.feed(t, 100)
 		var failed atomic.Bool
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
