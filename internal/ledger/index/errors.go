@@ -1,0 +1,74 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoGeneration: no record of the generation in force was read.
+var ErrNoGeneration = errors.New("ledger has no generation record")
+
+// ContinuityError is an offset that was told out of order. The reader is wrong:
+// what lies between may have decided anything.
+type ContinuityError struct {
+	Partition int32
+	Next, At  int64
+}
+
+func (e *ContinuityError) Error() string {
+	return fmt.Sprintf("ledger partition %d: read offset %d where %d was due", e.Partition, e.At, e.Next)
+}
+
+// MisplacedError is an entry in the partition of another source partition: its
+// writer sees other entries than those who read where it belongs, so both may
+// publish.
+type MisplacedError struct {
+	Partition       int32
+	At              int64
+	Source          int32
+	TransactionalID string
+}
+
+func (e *MisplacedError) Error() string {
+	return fmt.Sprintf("ledger partition %d, offset %d: entry of %q is for source partition %d: its producer does not keep the partition of its records",
+		e.Partition, e.At, e.TransactionalID, e.Source)
+}
+
+// EpochError is a record of a producer id whose open transaction can only be
+// ended by a marker of the epoch after it, and was not: the log is not one of
+// transaction.version 2, or part of it was lost.
+type EpochError struct {
+	Partition int32
+	At        int64
+	ID        int64
+	Open, Got int16
+}
+
+func (e *EpochError) Error() string {
+	return fmt.Sprintf("ledger partition %d, offset %d: producer %d has epoch %d, but its transaction of epoch %d was not ended by a marker of epoch %d: transaction.version is below 2, or records were lost",
+		e.Partition, e.At, e.ID, e.Got, e.Open, int32(e.Open)+1)
+}
+
+// GroupError is a generation record of another group's ledger.
+type GroupError struct {
+	Partition   int32
+	At          int64
+	Group, Want string
+}
+
+func (e *GroupError) Error() string {
+	return fmt.Sprintf("ledger partition %d, offset %d: the ledger of group %q, not of %q", e.Partition, e.At, e.Group, e.Want)
+}
+
+// ClashError tells of two records of one generation that name different
+// guarantees. The next generation ends it.
+type ClashError struct {
+	Partition  int32
+	At         int64
+	Number     int64
+	Guarantees [2]string
+}
+
+func (e *ClashError) Error() string {
+	return fmt.Sprintf("ledger partition %d, offset %d: generation %d was written with guarantee %q and with %q", e.Partition, e.At, e.Number, e.Guarantees[0], e.Guarantees[1])
+}
