@@ -111,22 +111,27 @@ func part[R any](all []R, ours func(R) bool) (here, kfake []R) {
 	return here, kfake
 }
 
-func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
+func (c *Cluster) describeConfigs(ctx context.Context, conn *front.Conn, q frame.Request, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
 	groups, others := part(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool { return isGroup(r.ResourceType) })
-	rest := *req
-	rest.Resources = others
-	if len(groups) == 0 && c.cfg.InternalReplicas == (InternalReplicas{}) {
-		return nil, errKfake
-	}
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
-	if len(rest.Resources) > 0 {
-		kresp, err := c.broker(conn.Node).Do(ctx, &rest)
-		if err != nil {
-			return nil, err
+	var kresp kmsg.Response = resp
+	var err error
+	switch {
+	case len(groups) == 0: // for the client's own principal
+		var raw []byte
+		if raw, err = conn.Forward(q.Raw, true); err == nil {
+			kresp, err = frame.ReadResponse(raw, req)
 		}
-		resp = kresp.(*kmsg.DescribeConfigsResponse)
-		c.tellReplicas(req, resp)
+	case len(others) > 0:
+		rest := *req
+		rest.Resources = others
+		kresp, err = c.broker(conn.Node).Do(ctx, &rest)
 	}
+	if err != nil {
+		return nil, err
+	}
+	resp = kresp.(*kmsg.DescribeConfigsResponse)
+	c.tellSettings(req, resp)
 	for _, g := range groups {
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = g.ResourceType, g.ResourceName

@@ -150,3 +150,46 @@ func TestCreateTopics(t *testing.T) {
 		t.Errorf("ids %x, %x", c.TopicID("later"), c.TopicID("never"))
 	}
 }
+
+// What brokers are set to is told to who asks by name, for all, or beside groups:
+// how soon transactions end whose time is up, and what internal topics want.
+func TestSettingsOfBrokers(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	c := start(t, Config{Brokers: 2, InternalReplicas: InternalReplicas{Transactions: 5}})
+	cl := client(t, c)
+	for name, tc := range map[string]struct {
+		names  []string
+		beside bool
+		want   map[string]string
+	}{
+		"by name":       {[]string{settingScan, settingTransactions}, false, map[string]string{settingScan: "1", settingTransactions: "5"}},
+		"all":           {nil, false, map[string]string{settingScan: "1", settingTransactions: "5", settingOffsets: "2", "group.share.delivery.count.limit": "5"}},
+		"beside groups": {[]string{settingScan}, true, map[string]string{settingScan: "1"}},
+	} {
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1", ConfigNames: tc.names}}
+		if tc.beside {
+			req.Resources = append(req.Resources, kmsg.DescribeConfigsRequestResource{ResourceType: kmsg.ConfigResourceTypeGroupConfig, ResourceName: "g", ConfigNames: []string{lockConfig}})
+		}
+		kresp, err := cl.Broker(1).Request(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]string)
+		for _, r := range kresp.(*kmsg.DescribeConfigsResponse).Resources {
+			for _, x := range r.Configs {
+				if x.Value != nil && r.ResourceType == kmsg.ConfigResourceTypeBroker {
+					got[x.Name] = *x.Value
+				}
+			}
+		}
+		for key, value := range tc.want {
+			if got[key] != value {
+				t.Errorf("%s: %s is %q, want %q", name, key, got[key], value)
+			}
+		}
+		if tc.names != nil && len(got) != len(tc.want) {
+			t.Errorf("%s: told %v", name, got)
+		}
+	}
+}

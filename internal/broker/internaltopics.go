@@ -90,9 +90,25 @@ func (c *Cluster) withoutTopics(m kmsg.Request) kmsg.Response {
 	return nil
 }
 
-// tellReplicas puts the settings into what kfake tells of brokers.
-func (c *Cluster) tellReplicas(req *kmsg.DescribeConfigsRequest, resp *kmsg.DescribeConfigsResponse) {
+// settingScan is how often Kafka looks for transactions whose time is up; here each
+// ends when it is, so the least is told that Kafka takes.
+const settingScan = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
+// settings are of brokers, and not kfake's.
+func (c *Cluster) settings() map[string]int {
+	out := map[string]int{settingScan: 1}
 	want := c.cfg.InternalReplicas
+	for name, replicas := range map[string]int{settingOffsets: want.Offsets, settingTransactions: want.Transactions, settingShareState: want.ShareState} {
+		if replicas == 0 {
+			replicas = len(c.nodes())
+		}
+		out[name] = replicas
+	}
+	return out
+}
+
+// tellSettings puts the settings into what kfake tells of brokers.
+func (c *Cluster) tellSettings(req *kmsg.DescribeConfigsRequest, resp *kmsg.DescribeConfigsResponse) {
 	for i := range resp.Resources {
 		r := &resp.Resources[i]
 		if r.ResourceType != kmsg.ConfigResourceTypeBroker || r.ErrorCode != 0 {
@@ -104,17 +120,17 @@ func (c *Cluster) tellReplicas(req *kmsg.DescribeConfigsRequest, resp *kmsg.Desc
 				names = asked.ConfigNames
 			}
 		}
-		for name, replicas := range map[string]int{settingOffsets: want.Offsets, settingTransactions: want.Transactions, settingShareState: want.ShareState} {
+		for name, n := range c.settings() {
 			if names != nil && !slices.Contains(names, name) {
 				continue
 			}
-			if replicas == 0 {
-				replicas = len(c.nodes())
-			}
 			r.Configs = slices.DeleteFunc(r.Configs, func(x kmsg.DescribeConfigsResponseResourceConfig) bool { return x.Name == name })
-			value := strconv.Itoa(replicas)
+			value := strconv.Itoa(n)
 			x := kmsg.NewDescribeConfigsResponseResourceConfig()
 			x.Name, x.Value, x.Source, x.ReadOnly, x.ConfigType = name, &value, kmsg.ConfigSourceStaticBrokerConfig, true, kmsg.ConfigTypeShort
+			if name == settingScan {
+				x.ConfigType = kmsg.ConfigTypeInt
+			}
 			r.Configs = append(r.Configs, x)
 		}
 	}

@@ -162,7 +162,7 @@ func (c *Cluster) own(ctx context.Context, conn *front.Conn, q frame.Request, m 
 	case *kmsg.CreateTopicsRequest:
 		return c.createTopics(ctx, conn, m)
 	case *kmsg.DescribeConfigsRequest:
-		return c.describeConfigs(ctx, conn, m)
+		return c.describeConfigs(ctx, conn, q, m)
 	case *kmsg.IncrementalAlterConfigsRequest:
 		return c.alterConfigs(ctx, conn, m)
 	case *kmsg.UpdateFeaturesRequest:

@@ -264,19 +264,28 @@ func metadata(ctx context.Context, cl *kgo.Client) (*kmsg.MetadataResponse, erro
 	return req.RequestWith(ctx, cl)
 }
 
-// advertised asks for ApiVersions and says what is missing of the profile.
-func (p *Prover) advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
+// APIVersions asks one broker what it offers and which features are finalized.
+func APIVersions(ctx context.Context, cl *kgo.Client, node int32) (*kmsg.ApiVersionsResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "sharetxn", "0"
 	kresp, err := cl.Broker(int(node)).RetriableRequest(ctx, req)
 	if err != nil {
-		return Row{}, fmt.Errorf("ApiVersions of broker %d: %w", node, err)
+		return nil, fmt.Errorf("ApiVersions of broker %d: %w", node, err)
 	}
 	resp := kresp.(*kmsg.ApiVersionsResponse)
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return Row{}, fmt.Errorf("ApiVersions of broker %d: %w", node, err)
+		return nil, fmt.Errorf("ApiVersions of broker %d: %w", node, err)
+	}
+	return resp, nil
+}
+
+// advertised says what is missing of the profile at a broker.
+func (p *Prover) advertised(ctx context.Context, cl *kgo.Client, node int32) (Row, error) {
+	resp, err := APIVersions(ctx, cl, node)
+	if err != nil {
+		return Row{}, err
 	}
 	row := Row{NodeID: node, Key: p.want.Key(), MaxVer: -1, features: features{-1, -1}}
 	stock := false

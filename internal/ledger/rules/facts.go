@@ -6,7 +6,7 @@ import "time"
 // field that would have it is zero.
 type Facts struct {
 	Group string
-	// Want are the source topics, by name, and the settings of who asks.
+	// What is asked for: the source topics, and the settings of who uses the ledger.
 	Sources            []Source
 	TransactionTimeout time.Duration
 	ReadCommitted      bool // a group that reads uncommitted is fatal
@@ -49,6 +49,10 @@ type Ledger struct {
 	Partitions int  // 0: it does not exist
 	Replicas   int  // of the partition that has fewest
 	Configs    map[string]string
+
+	// Where the records were read, Guarantee is what they say; or Broken why they
+	// do not agree, and Remedy what mends that. TOPICS in it stands for Sources.
+	Guarantee, Broken, Remedy string
 }
 
 // Share are the group's configs, or what the brokers have for groups that set

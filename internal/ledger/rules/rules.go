@@ -28,7 +28,7 @@ type Problem struct {
 func Judge(f Facts) []Problem {
 	var all []Problem
 	for _, rule := range []func(Facts) []Problem{
-		refused, brokerAPIs, levels, sources, ledgerTopic, ledgerConfigs, ledgerPartitions, ledgerReplicas,
+		refused, brokerAPIs, levels, sources, ledgerTopic, ledgerConfigs, ledgerPartitions, ledgerReplicas, generation, guarantee,
 		renewal, isolation, deliveryLimit, transactionTimeout, internalTopics,
 	} {
 		all = append(all, rule(f)...)
@@ -139,11 +139,15 @@ func widest(f Facts) (s Source) {
 
 // create is the command that makes or widens the ledger topic.
 func create(f Facts) string {
-	names := make([]string, len(f.Sources))
+	return fmt.Sprintf("sharetxn ledger create --bootstrap $BOOTSTRAP --group %s --topics %s", f.Group, names(f))
+}
+
+func names(f Facts) string {
+	all := make([]string, len(f.Sources))
 	for i, s := range f.Sources {
-		names[i] = s.Topic
+		all[i] = s.Topic
 	}
-	return fmt.Sprintf("sharetxn ledger create --bootstrap $BOOTSTRAP --group %s --topics %s", f.Group, strings.Join(names, ","))
+	return strings.Join(all, ",")
 }
 
 func ledgerTopic(f Facts) []Problem {
@@ -207,6 +211,29 @@ func ledgerReplicas(f Facts) []Problem {
 		Rule: "ledger-replicas", Setting: "replication factor of topic " + f.Ledger.Topic, Value: strconv.Itoa(f.Ledger.Replicas),
 		Want:    fmt.Sprintf("%d: what is committed is doubled if all replicas of the ledger are lost", safeReplicas),
 		Command: "kafka-reassign-partitions.sh --bootstrap-server $BOOTSTRAP --execute --reassignment-json-file FILE, with three replicas for each partition",
+	}}
+}
+
+func generation(f Facts) []Problem {
+	if f.Ledger.Broken == "" {
+		return nil
+	}
+	return []Problem{{
+		Rule: "generation", Setting: "generation of topic " + f.Ledger.Topic, Value: f.Ledger.Broken, Want: "one generation, the same in each partition",
+		Command: strings.ReplaceAll(f.Ledger.Remedy, "TOPICS", names(f)), Fatal: true,
+	}}
+}
+
+// promise is the guarantee whose rules these are.
+const promise = "ledger"
+
+func guarantee(f Facts) []Problem {
+	if f.Ledger.Guarantee == "" || f.Ledger.Guarantee == promise {
+		return nil
+	}
+	return []Problem{{
+		Rule: "guarantee", Setting: "guarantee of group " + f.Group, Value: f.Ledger.Guarantee, Want: promise + ": members under different guarantees would do records twice",
+		Command: "stop the group's members, then: sharetxn ledger move --bootstrap $BOOTSTRAP --group " + f.Group + " --to " + promise, Fatal: true,
 	}}
 }
 

@@ -30,7 +30,7 @@ func good() rules.Facts {
 			},
 			TimeoutScan: 10 * time.Second,
 		},
-		Ledger: rules.Ledger{Topic: "l", Partitions: 5, Replicas: 3, Configs: rules.TopicConfigs(3)},
+		Ledger: rules.Ledger{Topic: "l", Partitions: 5, Replicas: 3, Configs: rules.TopicConfigs(3), Guarantee: "ledger"},
 		Share:  rules.Share{Known: true, ReadCommitted: true, DeliveryLimit: 10, Lock: 30 * time.Second},
 	}
 }
@@ -92,6 +92,14 @@ func TestJudge(t *testing.T) {
 		"few replicas": {func(f *rules.Facts) { f.Ledger.Replicas, f.Ledger.Configs = 2, rules.TopicConfigs(2) }, want(rules.Problem{
 			Rule: "ledger-replicas", Setting: "replication factor of topic l", Value: "2", Want: "3: what is committed is doubled if all replicas of the ledger are lost",
 			Command: "kafka-reassign-partitions.sh --bootstrap-server $BOOTSTRAP --execute --reassignment-json-file FILE, with three replicas for each partition"})},
+		"generations differ": {func(f *rules.Facts) {
+			f.Ledger.Broken, f.Ledger.Remedy = "partitions differ", "sharetxn ledger create --topics TOPICS"
+		}, want(rules.Problem{
+			Rule: "generation", Setting: "generation of topic l", Value: "partitions differ", Want: "one generation, the same in each partition",
+			Command: "sharetxn ledger create --topics a,b", Fatal: true})},
+		"another guarantee": {func(f *rules.Facts) { f.Ledger.Guarantee = "staged" }, want(rules.Problem{
+			Rule: "guarantee", Setting: "guarantee of group g", Value: "staged", Want: "ledger: members under different guarantees would do records twice",
+			Command: "stop the group's members, then: sharetxn ledger move --bootstrap $BOOTSTRAP --group g --to ledger", Fatal: true})},
 		"no renewal": {func(f *rules.Facts) { f.Share.NoRenewal = true }, want(rules.Problem{
 			Rule: "renewal", Setting: "share.renew.acknowledge.enable of group g", Value: "false", Want: "true: who waits for another's transaction renews its locks",
 			Command: configs + "groups --entity-name g --add-config share.renew.acknowledge.enable=true", Fatal: true})},

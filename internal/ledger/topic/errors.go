@@ -6,6 +6,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -32,6 +33,10 @@ func Remedy(group string, err error) string {
 		return "sharetxn ledger create --bootstrap $BOOTSTRAP --group " + group + " --topics TOPICS"
 	case errors.Is(err, ErrMixed), errors.Is(err, ErrResetting):
 		return "sharetxn ledger reset --bootstrap $BOOTSTRAP --group " + group + " --to TIME"
+	case errors.Is(err, entry.ErrVersion):
+		return "update sharetxn in this process; all processes of the group should have the same"
+	case errors.Is(err, entry.ErrCorrupt):
+		return "find what else writes to topic " + Name(group) + " and stop it; then drain the group, delete the topic and create it anew (docs/ledger.md)"
 	}
 	return ""
 }
