@@ -144,6 +144,12 @@ func (p *part) add(offset int64, t acks.Type) {
 	}
 }
 
+// addRun puts a run of offsets that are not there yet at its place.
+func (p *part) addRun(r acks.Run) {
+	i, _ := slices.BinarySearchFunc(p.runs, r.First, func(x acks.Run, o int64) int { return cmp.Compare(x.Last, o) })
+	p.runs = slices.Insert(p.runs, i, r)
+}
+
 func byOffset(x, y acks.Run) int { return cmp.Compare(x.First, y.First) }
 
 // piece is a job's part for one broker.

@@ -35,8 +35,8 @@ func BenchmarkDelivery(b *testing.B) {
 			b.Fatalf("%d records, %v", len(records), err)
 		}
 		ours, _ := sift(records, []span{{0, batches*each - 1, 1}})
-		for _, g := range ours {
-			c.acquire(&lease{s: s, tp: tp, count: g.count, deadline: time.Now().Add(time.Hour), waiting: g.records, first: g.records[0].Offset, last: g.records[len(g.records)-1].Offset})
+		for _, rs := range ours {
+			c.gave(&lease{s: s, tp: tp, count: 1, deadline: time.Now().Add(time.Hour), waiting: rs, first: rs[0].Offset, last: rs[len(rs)-1].Offset})
 		}
 		for batch := c.handOut(time.Now()); batch != nil; batch = c.handOut(time.Now()) {
 			batch.AcceptRest()
@@ -63,7 +63,7 @@ func BenchmarkAcknowledgements(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			c, s := bookkeeper()
 			l := leaseOf(s, offsets...)
-			c.acquire(l)
+			c.gave(l)
 			batch := c.handOut(time.Now())
 			for i, r := range batch.records {
 				r.verdict = verdict(i)

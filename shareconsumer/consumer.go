@@ -242,7 +242,7 @@ func (c *Consumer) Drain(ctx context.Context) error {
 		c.drained = true
 		under := false
 		for _, s := range c.sessions {
-			under = under || s.fetches
+			under = under || s.fetches || s.packed > 0
 		}
 		closed, arrived := c.closed, c.arrived
 		c.mu.Unlock()

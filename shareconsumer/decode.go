@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
-	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -173,17 +171,13 @@ func readFrame(topic string, partition int32, frame []byte) ([]*kgo.Record, exte
 	return fp.Records, covers, nil
 }
 
-// given is the records of one span.
-type given struct {
-	records []*kgo.Record
-	count   int32
-}
-
-// sift walks records and acquired ranges together: records outside every range
-// are not ours; offsets inside one without a record are holes. Both ascend; what
-// is given shares the memory of records.
-func sift(records []*kgo.Record, spans []span) (ours []given, holes []extent) {
+// sift walks records and acquired ranges together: it gives the records of each
+// range, which may be none; records outside every range are not ours; offsets
+// inside one without a record are holes. Both ascend; what is given shares the
+// memory of records.
+func sift(records []*kgo.Record, spans []span) (ours [][]*kgo.Record, holes []extent) {
 	i := 0
+	ours = make([][]*kgo.Record, 0, len(spans))
 	for _, s := range spans {
 		for i < len(records) && records[i].Offset < s.first {
 			i++
@@ -196,9 +190,7 @@ func sift(records []*kgo.Record, spans []span) (ours []given, holes []extent) {
 			}
 			next = o + 1
 		}
-		if i > from {
-			ours = append(ours, given{records[from:i:i], s.count})
-		}
+		ours = append(ours, records[from:i:i])
 		if next <= s.last {
 			holes = append(holes, extent{next, s.last})
 		}
@@ -232,51 +224,4 @@ func fill(holes, known []extent) (runs []acks.Run, unread []extent) {
 		runs = append(runs, acks.Run{First: u.first, Last: u.last, Type: acks.Release})
 	}
 	return runs, unread
-}
-
-// acquired takes over what a partition gave, the records in spans, and tells how
-// many they are.
-func (s *session) acquired(tp acks.TopicIDPartition, p *kmsg.ShareFetchResponseTopicPartition, spans []span, sent time.Time, lock time.Duration) int {
-	if len(spans) == 0 {
-		return 0
-	}
-	c := s.c
-	records, known, err := decode(tp.Topic, tp.Partition, p.Records)
-	ours, holes := sift(records, spans)
-	runs, unread := fill(holes, known)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := 0
-	for _, g := range ours {
-		n += len(g.records)
-	}
-	for _, g := range ours {
-		l := &lease{s: s, tp: tp, count: g.count, fetched: sent, deadline: sent.Add(lock), waiting: g.records}
-		l.first, l.last = l.waiting[0].Offset, l.waiting[len(l.waiting)-1].Offset
-		l.bytes = int(int64(len(p.Records)) * int64(len(g.records)) / int64(n))
-		c.acquire(l)
-	}
-	if len(runs) > 0 {
-		s.holes(tp, runs)
-	}
-	if len(unread) > 0 {
-		c.tell(unreadError(c.group, tp.Topic, tp.Partition, unread, cmp.Or(err, errMissing)))
-	}
-	c.announce()
-	c.wakeRenewer()
-	return n
-}
-
-var errMissing = errors.New("acquired records were not in the answer")
-
-// unreadError names offsets that were acquired and could not be read.
-func unreadError(group, topic string, partition int32, unread []extent, err error) error {
-	re := offsetsError(topic, partition, err, func(yield func(first, last int64) bool) {
-		for _, u := range unread {
-			if !yield(u.first, u.last) {
-				return
-			}
-		}
-	})
-	return &sharetxn.Error{Op: "Poll", Class: sharetxn.ClassAbortable, Group: group, Topic: topic, Partition: partition, Err: re}
 }

@@ -40,7 +40,7 @@ func TestUnpolledRecordIsNotClaimed(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	c := &Consumer{held: make(holdings), batches: make(map[*Batch]struct{})}
 	l := leaseOf(newSession(c, 0), 5, 6)
-	c.acquire(l)
+	c.gave(l)
 	if r := c.record(l.key(), 5); r != nil {
 		t.Fatalf("found %v, which nobody has polled", r)
 	}
@@ -60,6 +60,14 @@ func leaseOf(s *session, offsets ...int64) *lease {
 		l.waiting = append(l.waiting, &kgo.Record{Topic: "in", Offset: o})
 	}
 	return l
+}
+
+// gave takes a lease onto the books and unpacks it.
+func (c *Consumer) gave(l *lease) {
+	records := l.waiting
+	l.waiting, l.parcel, l.expected = nil, &parcel{tp: l.tp, first: l.first, last: l.last}, len(records)
+	c.acquire(l)
+	c.unpacked(l, records)
 }
 
 // CommitAsync says what was lost before it could be sent.

@@ -151,7 +151,7 @@ func TestQueuedAcknowledgementOfAnOlderDelivery(t *testing.T) {
 	again := *r.lease
 	again.waiting, again.records, again.live, again.count, again.listed = []*kgo.Record{r.Record}, nil, 0, 2, false
 	m.displace(again.key(), span{first: again.first, last: again.last})
-	m.acquire(&again)
+	m.gave(&again)
 	m.mu.Unlock()
 	if err := job.wait(ctx); !errors.Is(err, errAgain) {
 		t.Fatalf("an acknowledgement of the older delivery was sent: %v", err)

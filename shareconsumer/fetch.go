@@ -35,7 +35,7 @@ func (s *session) order() order {
 		records: s.granted.records, bytes: max(1, min(c.room(), c.cfg.maxBytes/max(1, asking))), want: want,
 		wait: parking{
 			// A poll that was given what waits has not woken yet.
-			demand: c.polling > 0 && len(s.buffer) == 0, riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
+			demand: c.polling > 0 && !s.stocked(), riders: riders, out: s.out > 0 && c.cfg.mode != Transactional, dry: s.dry,
 			longest: longest(c.cfg.maxWait, c.lock, c.cfg.closeTimeout),
 		}.wait(),
 	}
@@ -246,7 +246,7 @@ func (s *session) fetchRequest(o order, riders []part) (req *kmsg.ShareFetchRequ
 }
 
 // received takes an answer apart: results of acknowledgements, errors of
-// partitions, records.
+// partitions, what was acquired; its records are decoded elsewhere.
 func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, sent time.Time, riders *load) {
 	c := s.c
 	lock := time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond
@@ -257,7 +257,8 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 		lock = c.lock // version 0 did not tell
 	}
 	c.mu.Unlock()
-	records, redelivered := 0, false
+	redelivered := false
+	var parcels []*parcel
 	codes := make(map[partKey]int16)
 	anew := make(map[partKey][]span)
 	failed := int16(0)
@@ -276,7 +277,9 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 			s.displaced(k, spans)
 			switch {
 			case p.ErrorCode == 0:
-				records += s.acquired(e.tp, p, spans, sent, lock)
+				if got := s.acquired(e.tp, p.Records, spans, sent, lock); got != nil {
+					parcels = append(parcels, got)
+				}
 				redelivered = redelivered || slices.ContainsFunc(spans, func(x span) bool { return x.count > 1 })
 			case leaderGone(p.ErrorCode):
 				s.moved(k, p.ErrorCode, leader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch})
@@ -291,15 +294,16 @@ func (s *session) received(ctx context.Context, resp *kmsg.ShareFetchResponse, s
 	}
 	c.mu.Lock()
 	s.redelivered = redelivered
-	if s.dry++; records > 0 {
+	if s.dry++; len(parcels) > 0 {
 		s.dry = 0
 	}
 	c.mu.Unlock()
+	s.deliver(parcels)
 	s.tellAcks(ackRequest{parts: riders.parts, riding: true, attempt: 1, sent: sent}, codes, nil)
 	x := exchange{s: s, attempts: 1, anew: anew}
 	x.judge(ctx, riders, codes)
 	riders.answered()
-	if failed == 0 || records > 0 { // what the others gave is to be followed up at once
+	if failed == 0 || len(parcels) > 0 { // what the others gave is to be followed up at once
 		s.failures = 0
 		return
 	}

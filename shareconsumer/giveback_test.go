@@ -124,23 +124,24 @@ func TestEndsReleaseNothingThatATransactionHolds(t *testing.T) {
 	}
 }
 
-// What is given back is what nobody has decided: what waits to be polled and what
-// is in open batches, of locks that have not ended.
+// What is given back is what nobody has decided: what is not decoded, what waits to
+// be polled and what is in open batches, of locks that have not ended.
 func TestGiveBack(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	c, s := bookkeeper()
-	c.acquire(leaseOf(s, 0, 1, 2, 3))
+	c.gave(leaseOf(s, 0, 1, 2, 3))
 	polled := c.handOut(time.Now())
 	settled := polled.split(polled.records[:1])
 	held := polled.split(polled.records[:1])
 	settled.settle()
 	held.state = frozen
-	c.acquire(leaseOf(s, 5, 6, 8))
+	c.gave(leaseOf(s, 5, 6, 8))
+	s.acquired(acks.TopicIDPartition{TopicID: [16]byte{1}, Topic: "in"}, nil, []span{{10, 12, 1}}, time.Now(), time.Hour)
 	late := leaseOf(s, 20, 21)
 	late.deadline = time.Now().Add(-time.Second)
-	c.acquire(late)
+	c.gave(late)
 	c.giveBack(errRestarted, func(*lease) bool { return true })
-	runs := []acks.Run{{First: 2, Last: 3, Type: acks.Release}, {First: 5, Last: 6, Type: acks.Release}, {First: 8, Last: 8, Type: acks.Release}}
+	runs := []acks.Run{{First: 2, Last: 3, Type: acks.Release}, {First: 5, Last: 6, Type: acks.Release}, {First: 8, Last: 8, Type: acks.Release}, {First: 10, Last: 12, Type: acks.Release}}
 	if len(s.back) != 1 || !slices.Equal(s.back[0].runs, runs) {
 		t.Fatalf("given back %+v, want %v", s.back, runs)
 	}

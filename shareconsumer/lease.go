@@ -13,7 +13,7 @@ import (
 
 // lease is a range of offsets that one answer acquired for this member, or a
 // part of one: brokers tell of locks by ranges, so no record has a lock of its
-// own. It waits to be polled as a whole, and is polled as a whole; it is cut
+// own. It is unpacked, waits to be polled, and is polled as a whole; it is cut
 // where something befalls a part of it. All of it belongs to c.mu.
 type lease struct {
 	s           *session
@@ -27,13 +27,23 @@ type lease struct {
 	noRenew     bool    // the broker does not renew it
 	listed      bool    // among what is held: no newer delivery has taken its place
 
-	waiting []*kgo.Record // before it is polled
-	bytes   int           // of the answer, that they stand for
-	records []Record      // afterwards
-	live    int           // of records: not gone
+	parcel   *parcel       // of which it is, before it is unpacked
+	expected int           // records, until then
+	waiting  []*kgo.Record // afterwards, before it is polled
+	bytes    int           // of the answer, that they stand for
+	records  []Record      // after it was polled
+	live     int           // of records: not gone
 }
 
 func (l *lease) key() partKey { return keyOf(l.tp) }
+
+// unpolled is how many records wait to be polled, or to be unpacked before that.
+func (l *lease) unpolled() int {
+	if l.parcel != nil {
+		return l.expected
+	}
+	return len(l.waiting)
+}
 
 // cut makes a lease of what lies at or behind an offset; nil if that is nothing
 // or all of it.
@@ -42,6 +52,14 @@ func (l *lease) cut(at int64) *lease {
 		return nil
 	}
 	right := new(*l)
+	if l.parcel != nil {
+		right.first, l.last = at, at-1
+		l.expected = min(l.expected, offsetsOf(l.first, l.last))
+		right.expected -= l.expected
+		l.bytes = int(int64(l.bytes) * int64(l.expected) / int64(max(1, l.expected+right.expected)))
+		right.bytes -= l.bytes
+		return right
+	}
 	if n := len(l.waiting); n > 0 {
 		i := sort.Search(n, func(i int) bool { return l.waiting[i].Offset >= at })
 		right.waiting, l.waiting = l.waiting[i:], l.waiting[:i:i]
@@ -138,7 +156,7 @@ func (c *Consumer) displace(k partKey, x span) {
 	for _, old := range c.carve(k, x.first, x.last) {
 		if old.lost == nil {
 			c.tellLost(sharetxn.Lost{Records: old.live, Err: errAgain})
-			c.tellLost(sharetxn.Lost{Records: len(old.waiting), Unpolled: true, Err: errAgain})
+			c.tellLost(sharetxn.Lost{Records: old.unpolled(), Unpolled: true, Err: errAgain})
 		}
 		old.lost = errAgain
 		c.held.drop(old)
@@ -160,18 +178,25 @@ func (s *session) displaced(k partKey, spans []span) {
 	}
 }
 
-// acquire takes a new lease onto the books, to be polled; older deliveries of
+// acquire takes a new lease onto the books, to be unpacked; older deliveries of
 // its offsets were displaced. c.mu is held.
 func (c *Consumer) acquire(l *lease) {
 	c.held.add(l)
-	l.s.buffer = append(l.s.buffer, l)
-	l.s.unpolled += len(l.waiting)
+	l.s.unpolled += l.unpolled()
 	c.bytes += l.bytes
+}
+
+// unpacked lets a lease be polled, which has records. c.mu is held.
+func (c *Consumer) unpacked(l *lease, records []*kgo.Record) {
+	l.s.unpolled += len(records) - l.unpolled()
+	l.parcel, l.waiting = nil, records
+	l.first, l.last = records[0].Offset, records[len(records)-1].Offset
+	l.s.buffer = append(l.s.buffer, l)
 }
 
 // unbuffer sees to it that nobody polls the lease; c.mu is held.
 func (c *Consumer) unbuffer(l *lease) {
-	if len(l.waiting) == 0 {
+	if l.parcel == nil && len(l.waiting) == 0 {
 		return
 	}
 	if i := slices.Index(l.s.buffer, l); i >= 0 {
@@ -184,9 +209,9 @@ func (c *Consumer) unbuffer(l *lease) {
 // unwait gives what waited, as what waits no more; c.mu is held.
 func (c *Consumer) unwait(l *lease) []*kgo.Record {
 	rs := l.waiting
-	l.s.unpolled -= len(rs)
+	l.s.unpolled -= l.unpolled()
 	c.bytes -= l.bytes
-	l.waiting, l.bytes = nil, 0
+	l.parcel, l.waiting, l.bytes = nil, nil, 0
 	return rs
 }
 
@@ -221,7 +246,7 @@ func (c *Consumer) lose(why error, which func(*lease) bool) {
 	}
 	polled, unpolled := 0, 0
 	for _, l := range lost {
-		unpolled += len(l.waiting)
+		unpolled += l.unpolled()
 		c.unbuffer(l)
 		for i := range l.records {
 			if r := &l.records[i]; !r.gone && r.batch.state != frozen { // of a frozen one it is not known what became of it
@@ -251,6 +276,9 @@ func (c *Consumer) giveBack(why error, which func(*lease) bool) {
 // undecided adds the release of what no verdict was sent of and no transaction
 // has; c.mu is held.
 func (l *lease) undecided(back *part) {
+	if l.parcel != nil {
+		back.addRun(acks.Run{First: l.first, Last: l.last, Type: acks.Release})
+	}
 	for _, r := range l.waiting {
 		back.add(r.Offset, acks.Release)
 	}

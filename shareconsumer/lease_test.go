@@ -9,6 +9,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
 )
 
@@ -31,11 +32,20 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 		holder := make(map[int64]*lease) // by hand: who was given an offset last
 		var records []*Record
 		lost := make(map[*Record]error)
-		gone := func(o int64) { delete(holder, o) }
+		in := make(map[int64]*parcel) // and in which answer it is, if that is not decoded
+		gone := func(o int64) {
+			delete(holder, o)
+			delete(in, o)
+		}
+		type packed struct {
+			*parcel
+			records []*kgo.Record
+		}
+		var parcels []packed
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			first := rapid.Int64Range(0, offsets-1).Draw(t, "first")
 			last := rapid.Int64Range(first, offsets-1).Draw(t, "last")
-			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0: // an answer
 				var os []int64
 				for o := first; o <= last; o++ {
@@ -59,7 +69,7 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 					holder[o] = l
 				}
 				c.displace(k, span{first: l.first, last: l.last})
-				c.acquire(l)
+				c.gave(l)
 			case 1: // a poll
 				if b := c.handOut(time.Now()); b != nil {
 					records = append(records, b.records...)
@@ -79,6 +89,11 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 				for _, l := range c.carve(k, first, last) {
 					if l.lost == nil {
 						l.lost = errLost
+						if l.parcel != nil {
+							for o := l.first; o <= l.last; o++ {
+								gone(o)
+							}
+						}
 						for i := range l.records {
 							lost[&l.records[i]] = errLost
 						}
@@ -94,14 +109,51 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 						t.Fatalf("carved %d-%d out of %d-%d", first, last, l.first, l.last)
 					}
 				}
+			case 5: // an answer that waits to be decoded, of two ranges
+				spans := union([]span{{first, last, 1}, {last + 2, last + 3, 2}})
+				var rs []*kgo.Record
+				for _, x := range spans {
+					for _, r := range records {
+						if x.first <= r.Offset && r.Offset <= x.last && !r.gone && holder[r.Offset] != nil {
+							lost[r] = errAgain
+						}
+					}
+					c.displace(k, x)
+				}
+				p := s.acquired(acks.TopicIDPartition{TopicID: k.topic, Topic: "in"}, make([]byte, 100), spans, time.Now(), time.Hour)
+				for _, x := range spans {
+					for o := x.first; o <= x.last; o++ {
+						holder[o], in[o] = c.held[k][c.held.from(k, o)], p
+						if rapid.Bool().Draw(t, "there") {
+							rs = append(rs, &kgo.Record{Topic: "in", Offset: o})
+						}
+					}
+				}
+				parcels = append(parcels, packed{p, rs})
+			case 6: // the oldest of them is decoded
+				if len(parcels) == 0 {
+					continue
+				}
+				p := parcels[0]
+				parcels = parcels[1:]
+				s.place(p.parcel, p.records, []extent{{0, 2 * offsets}}, nil)
+				for o, of := range in {
+					if of != p.parcel {
+						continue
+					}
+					if delete(in, o); !slices.ContainsFunc(p.records, func(r *kgo.Record) bool { return r.Offset == o }) {
+						gone(o)
+					}
+				}
 			}
-			at, unpolled, out := int64(-1), 0, 0
+			at, unpolled, out, bytes := int64(-1), 0, 0, 0
 			for _, l := range c.held[k] {
 				if l.first <= at || l.last < l.first || !l.listed {
 					t.Fatalf("leases %s", ranges(c.held[k]))
 				}
 				at = l.last
-				unpolled += len(l.waiting)
+				unpolled += l.unpolled()
+				bytes += l.bytes
 			}
 			for _, r := range records {
 				if !r.gone {
@@ -117,10 +169,10 @@ func TestLeasesAreAsExactAsOffsets(t *testing.T) {
 					t.Fatalf("offset %d: found %v, lost by %v", r.Offset, found, lost[r])
 				}
 			}
-			if unpolled != s.unpolled || out != s.out {
-				t.Fatalf("%d unpolled and %d out on the books, want %d and %d", s.unpolled, s.out, unpolled, out)
+			if unpolled != s.unpolled || out != s.out || bytes != c.bytes {
+				t.Fatalf("%d unpolled, %d out and %d bytes on the books, want %d, %d and %d", s.unpolled, s.out, c.bytes, unpolled, out, bytes)
 			}
-			for o := range int64(offsets) {
+			for o := range int64(offsets + 4) {
 				i := c.held.from(k, o)
 				have := i < len(c.held[k]) && c.held[k][i].first <= o && c.held[k][i].has(o)
 				if have != (holder[o] != nil) {
@@ -137,6 +189,9 @@ func (l *lease) has(o int64) bool {
 		if r.Offset == o {
 			return true
 		}
+	}
+	if l.parcel != nil {
+		return l.first <= o && o <= l.last
 	}
 	return slices.ContainsFunc(l.records, func(r Record) bool { return r.Offset == o && !r.gone })
 }

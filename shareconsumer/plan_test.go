@@ -143,7 +143,7 @@ func TestNoFetchParksBesideWhatWaits(t *testing.T) {
 	if got := s.order().wait; got != cons.cfg.maxWait {
 		t.Fatalf("nothing waits: %v, want %v", got, cons.cfg.maxWait)
 	}
-	cons.acquire(leaseOf(s, 5, 6))
+	cons.gave(leaseOf(s, 5, 6))
 	if got := s.order().wait; got != 0 {
 		t.Errorf("records wait: %v, want 0", got)
 	}

@@ -13,18 +13,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// session is the share session with one broker: one goroutine, one request at
-// a time (KIP-932).
+// session is the share session with one broker: one request at a time (KIP-932),
+// from one goroutine; another decodes what was answered.
 type session struct {
 	c     *Consumer
 	node  int32
 	wake  chan struct{}
 	ended chan struct{} // closed when the goroutine ends
 
+	parcels chan []*parcel // answers to unpack
+
 	// Under c.mu.
 	want    map[partKey]acks.TopicIDPartition // to fetch from
 	queue   []*piece                          // acknowledgements to send, in order
-	buffer  []*lease                          // fetched and not yet polled
+	buffer  []*lease                          // unpacked and not yet polled
 	restart bool                              // forget the session and open a new one
 	ending  bool                              // on the way
 	granted ration                            // what the fetch under way asks for
@@ -34,10 +36,11 @@ type session struct {
 	back    []part                            // to be released by the session's end
 	stray   time.Time                         // until then the broker may keep for us what no answer told of
 
-	unpolled    int  // records of the buffer
+	packed      int  // answers that are not decoded yet
+	unpolled    int  // records of these and of the buffer
 	out         int  // records that were polled and are not settled
 	asked       int  // records, by the last fetch
-	dry         int  // answers without records, in a row
+	dry         int  // answers that acquired nothing, in a row
 	redelivered bool // the last answer had records that were delivered before
 
 	// The goroutine's own.
@@ -62,7 +65,10 @@ func (s *session) in(k partKey) bool {
 }
 
 func newSession(c *Consumer, node int32) *session {
-	return &session{c: c, node: node, wake: make(chan struct{}, 1), ended: make(chan struct{}), inside: make(map[partKey]entrant)}
+	return &session{
+		c: c, node: node, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		parcels: make(chan []*parcel, mostPacked+1), inside: make(map[partKey]entrant),
+	}
 }
 
 func (s *session) signal() { signal(s.wake) }
@@ -119,6 +125,8 @@ func choose(v view) action {
 func (s *session) run(ctx context.Context) {
 	c := s.c
 	defer c.wg.Done()
+	c.wg.Go(s.unpacking)
+	defer close(s.parcels)
 	defer close(s.ended)
 	for {
 		s.straighten(time.Now())
@@ -181,8 +189,9 @@ func (s *session) view(now time.Time) view {
 	supply := s.supply()
 	quick := !c.drained && supply.quick(s.redelivered)
 	v := view{
-		closing: c.closed, demand: c.polling > 0 && !c.drained, buffered: len(s.buffer) > 0,
-		ahead: quick && supply.scarce(s.unpolled), dry: s.dry > 0,
+		closing: c.closed, demand: c.polling > 0 && !c.drained, buffered: s.stocked(),
+		// What a poll waits for it will take at once.
+		ahead: quick && s.packed <= mostPacked && supply.scarce(s.unpolled-c.polling*c.cfg.maxPollRecords), dry: s.dry > 0,
 		wanted: len(s.want) > 0 && c.ration(s, now).records > 0, room: c.room() > 0,
 		paused: now.Before(s.pause),
 	}
@@ -202,6 +211,9 @@ func (s *session) view(now time.Time) view {
 	}
 	return v
 }
+
+// stocked tells whether a fetch waits to be polled; c.mu is held.
+func (s *session) stocked() bool { return s.packed > 0 || len(s.buffer) > 0 }
 
 // rideWait is how long acknowledgements wait for the fetch that they are to ride
 // on, where records are polled quickly.
@@ -270,7 +282,7 @@ func (s *session) outside(ps []part) []part {
 func (s *session) straighten(now time.Time) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if now.Before(s.stray) && s.out == 0 && len(s.buffer) == 0 && len(s.queue) == 0 {
+	if now.Before(s.stray) && s.out == 0 && !s.stocked() && len(s.queue) == 0 {
 		s.restart = true
 	}
 }
