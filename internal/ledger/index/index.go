@@ -299,3 +299,12 @@ func (x *Index) Keep() int64 {
 	}
 	return x.written
 }
+
+// Deletable is what Keep would be if the generation record were written anew at
+// the end of the log: whether that is worth while.
+func (x *Index) Deletable() int64 {
+	if first, ok := x.kept.first(); ok {
+		return first
+	}
+	return x.next
+}

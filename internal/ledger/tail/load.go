@@ -1,0 +1,121 @@
+package tail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// look asks how many partitions the topic has, and that it is still the same.
+func (l *Ledger) look(ctx context.Context) (width int, err error) {
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = &l.topic
+	req.Topics = append(req.Topics, rt)
+	err = l.co.Use(func(meta *kgo.Client) error {
+		resp, err := req.RequestWith(ctx, meta)
+		if err != nil {
+			return err
+		}
+		if len(resp.Topics) != 1 {
+			return fmt.Errorf("metadata of topic %s: %d topics came", l.topic, len(resp.Topics))
+		}
+		t := resp.Topics[0]
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case errors.Is(err, kerr.UnknownTopicOrPartition) && l.id != [16]byte{}:
+			return l.gone("deleted")
+		case errors.Is(err, kerr.UnknownTopicOrPartition):
+			return topic.Unusable(op, l.group, topic.ErrMissing)
+		case err != nil:
+			return topic.Failed("Metadata", l.group, "Read, Write, Describe and Delete on topic "+l.topic, err)
+		case l.id == [16]byte{}:
+			l.id = t.TopicID
+		case l.id != t.TopicID:
+			return l.gone("deleted, and made anew")
+		}
+		width = len(t.Partitions)
+		return nil
+	})
+	return width, err
+}
+
+func (l *Ledger) gone(how string) error {
+	return failure(op, l.group, fmt.Errorf("%w: topic %s was %s, and with it what says which records are done; stop all members, then: %s; %s",
+		ErrLedgerGone, l.topic, how, topic.Remedy(l.group, topic.ErrMissing), resetCommand(l.group)))
+}
+
+// widen begins to read the partitions up to width that are not read yet.
+func (l *Ledger) widen(ctx context.Context, width int) error {
+	have := *l.parts.Load()
+	if width <= len(have) {
+		return nil
+	}
+	logs, err := l.bounds(ctx)
+	if err != nil {
+		return fmt.Errorf("asking where the log of topic %s begins and ends: %w", l.topic, err)
+	}
+	if len(logs) < width {
+		return fmt.Errorf("topic %s: %d of %d partitions tell their offsets", l.topic, len(logs), width)
+	}
+	all := make([]*part, width)
+	at := make(map[int32]kgo.Offset)
+	for n := copy(all, have); n < width; n++ {
+		all[n] = newPart(l.group, int32(n), logs[n])
+		at[int32(n)] = kgo.NewOffset().At(logs[n].start)
+	}
+	l.parts.Store(&all)
+	l.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{l.topic: at})
+	l.changed.fire() // an empty partition is loaded already
+	return nil
+}
+
+// load waits until all partitions are.
+func (l *Ledger) load(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		behind := l.behind()
+		if behind == nil {
+			return l.Err()
+		}
+		moved := behind.moved.wait()
+		if behind.loaded() {
+			continue
+		}
+		select {
+		case <-moved:
+		case <-l.done:
+			return l.err
+		case <-ctx.Done():
+			next, until := behind.at()
+			return fmt.Errorf("loading topic %s: partition %d was read up to offset %d of %d%s: %w", l.topic, behind.n, next, until, l.told.why(), context.Cause(ctx))
+		case <-tick.C:
+			// kgo begins at the log's start by itself where that lies behind the
+			// offset that it was given; if nothing is left there, nothing comes.
+			if logs, err := l.bounds(ctx); err == nil && int(behind.n) < len(logs) {
+				how, skipped, err := behind.settle(l.group, logs[behind.n])
+				if err != nil {
+					return err
+				}
+				if how == skip {
+					l.skipped(behind, skipped)
+				}
+			}
+		}
+	}
+}
+
+func (l *Ledger) behind() *part {
+	for _, p := range *l.parts.Load() {
+		if !p.loaded() {
+			return p
+		}
+	}
+	return nil
+}

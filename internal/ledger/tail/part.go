@@ -1,0 +1,153 @@
+package tail
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sharetxn/sharetxn/internal/ledger/entry"
+	"github.com/sharetxn/sharetxn/internal/ledger/index"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// part is one partition of the ledger: its index, and how far that can be
+// trusted.
+type part struct {
+	n int32
+
+	mu sync.Mutex
+	ix *index.Index
+	// until is the end of the log when reading began, anew after a gap too: what
+	// is below must be read before anything is said of a record.
+	until int64
+	// lost: the log is not the one that was read. Nothing is read on, and nothing
+	// is said, before all of it is read anew.
+	lost bool
+
+	moved signal // it was read on
+}
+
+// errLost: the log does not go on where the tail is.
+var errLost = errors.New("the ledger's log was cut off behind what was read of it")
+
+func newPart(group string, n int32, log bounds) *part {
+	return &part{n: n, ix: index.New(group, n, log.start), until: log.end}
+}
+
+// resumption is where a partition is read on.
+type resumption uint8
+
+const (
+	goOn resumption = iota // where it was
+	skip                   // at the log's start: what lay before was deleted
+	anew                   // at the log's start, with nothing known
+)
+
+// bounds of a partition's log: its start, and the high watermark.
+type bounds struct{ start, end int64 }
+
+// settle brings the index to where the log can be read on; skipped are the
+// offsets that are known no more, or never were.
+func (p *part) settle(group string, log bounds) (how resumption, skipped int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch next := p.ix.Next(); {
+	case p.lost || next > log.end:
+		p.ix, p.until, p.lost = index.New(group, p.n, log.start), log.end, false
+		// What was cut off may have said anything.
+		return anew, max(0, next-log.end), p.ix.Gap(log.start)
+	case next < log.start:
+		p.until = max(p.until, log.end)
+		return skip, log.start - next, p.ix.Gap(log.start)
+	default:
+		return goOn, 0, nil
+	}
+}
+
+// lose says that nothing in the index counts any more.
+func (p *part) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost = true
+}
+
+// at is the next offset, and the one below which all must be read.
+func (p *part) at() (next, until int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ix.Next(), p.until
+}
+
+// loaded tells whether all was read that was there when reading began.
+func (p *part) loaded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.loadedLocked()
+}
+
+func (p *part) loadedLocked() bool { return !p.lost && p.ix.Next() >= p.until }
+
+func (p *part) current() (entry.Generation, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ix.Current()
+}
+
+// read is what apply found in records.
+type read struct {
+	decides    bool // a verdict may be another one now
+	generation bool // a generation record was among them
+	skipped    int64
+}
+
+// apply gives records to the index, in order. An error other than errLost is for
+// good: the record cannot be read past.
+func (p *part) apply(records []*kgo.Record) (got read, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.loadedLocked()
+	for _, r := range records {
+		next := p.ix.Next()
+		if p.lost || r.Offset < next {
+			p.lost = true
+			return got, errLost
+		}
+		if r.Offset > next {
+			got.skipped += r.Offset - next
+			if err := p.ix.Gap(r.Offset); err != nil {
+				return got, err
+			}
+		}
+		if err := p.one(r, &got); err != nil {
+			return got, fmt.Errorf("at offset %d of partition %d: %w", r.Offset, p.n, err)
+		}
+	}
+	got.decides = got.decides || got.skipped > 0 || got.generation || !before && p.loadedLocked()
+	return got, nil
+}
+
+func (p *part) one(r *kgo.Record, got *read) error {
+	who := index.Producer{ID: r.ProducerID, Epoch: r.ProducerEpoch}
+	if r.Attrs.IsControl() {
+		var key kmsg.ControlRecordKey
+		if err := key.ReadFrom(r.Key); err != nil {
+			return fmt.Errorf("control record: %w", err)
+		}
+		switch key.Type {
+		case kmsg.ControlRecordKeyTypeAbort, kmsg.ControlRecordKeyTypeCommit:
+			got.decides = true
+			return p.ix.Marker(r.Offset, who, key.Type == kmsg.ControlRecordKeyTypeCommit)
+		}
+		return p.ix.Other(r.Offset)
+	}
+	v, err := entry.Parse(r.Value)
+	switch {
+	case err != nil:
+		return err
+	case v.Generation != nil:
+		got.generation = true
+		return p.ix.Generation(r.Offset, *v.Generation)
+	}
+	return p.ix.Entry(r.Offset, who, *v.Entry)
+}

@@ -1,0 +1,159 @@
+package tail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// source is one source partition of the group.
+type source struct {
+	topic     [16]byte
+	partition int32
+}
+
+// starts are the starts of the group's share partitions, as brokers told them.
+type starts struct {
+	mu    sync.Mutex
+	floor map[source]floor
+	names map[[16]byte]string
+}
+
+// floor is the highest start that was told of a share partition. It never falls
+// within a generation, but by somebody who sets the group's offsets back.
+type floor struct {
+	at    int64
+	lower int       // times in a row that a lower start was told
+	since time.Time // of the first of them
+}
+
+// lowerTimes is how often in a row a lower start must be told, for at least as
+// long as starts are read apart, before it is believed: a coordinator that is
+// just taking over may tell what was.
+const lowerTimes = 3
+
+// told takes note of a start and tells whether the group's offsets were set back.
+func (f *floor) told(start int64, now time.Time, apart time.Duration) (back bool) {
+	if start >= f.at {
+		*f = floor{at: start}
+		return false
+	}
+	if f.lower++; f.lower == 1 {
+		f.since = now
+	}
+	return f.lower >= lowerTimes && now.Sub(f.since) >= apart
+}
+
+// name is the topic's, as far as it was told; for hooks.
+func (s *starts) name(topic [16]byte) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[topic]
+}
+
+func (s *starts) named(topic [16]byte, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = make(map[[16]byte]string)
+	}
+	s.names[topic] = name
+}
+
+// firstStarts reads the starts until they are told, or ctx ends.
+func (l *Ledger) firstStarts(ctx context.Context) error {
+	for {
+		err := l.readStarts(ctx)
+		if err == nil || sharetxn.IsFatal(err) {
+			return err
+		}
+		if rest(ctx, troubleWait); ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// readStarts asks for the starts of all share partitions of the group and gives
+// them to the indexes, with where the ledger was before the question and after
+// the answer.
+func (l *Ledger) readStarts(ctx context.Context) error {
+	parts := *l.parts.Load()
+	asOf := make([]int64, len(parts))
+	for n, p := range parts {
+		asOf[n], _ = p.at()
+	}
+	topics, err := l.describeStarts(ctx)
+	if err != nil {
+		return err
+	}
+	logs, err := l.bounds(ctx)
+	if err != nil {
+		return fmt.Errorf("asking where the log of topic %s ends: %w", l.topic, err)
+	}
+	known := min(len(parts), len(logs))
+	for _, t := range topics {
+		l.starts.named(t.TopicID, t.Topic)
+		for _, s := range t.Partitions {
+			if s.ErrorCode != 0 || s.Partition < 0 || int(s.Partition) >= known {
+				continue
+			}
+			if l.setBack(source{t.TopicID, s.Partition}, s.StartOffset) {
+				return failure(op, l.group, fmt.Errorf("%w: share partition %s-%d begins at %d, and had reached more; stop all members and set both: %s",
+					ErrOffsetsReset, t.Topic, s.Partition, s.StartOffset, resetCommand(l.group)))
+			}
+			parts[s.Partition].started(t.TopicID, s.StartOffset, asOf[s.Partition], logs[s.Partition].end)
+		}
+	}
+	l.changed.fire()
+	return nil
+}
+
+func (l *Ledger) setBack(k source, start int64) bool {
+	s := &l.starts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.floor == nil {
+		s.floor = make(map[source]floor)
+	}
+	f, known := s.floor[k]
+	if !known {
+		f = floor{at: start}
+	}
+	back := f.told(start, time.Now(), l.opts.Starts)
+	s.floor[k] = f
+	return back && !l.opts.Observe
+}
+
+func (p *part) started(topic [16]byte, start, asOf, end int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ix.Start(topic, start, asOf, end)
+}
+
+func (l *Ledger) describeStarts(ctx context.Context) ([]kmsg.DescribeShareGroupOffsetsResponseGroupTopic, error) {
+	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+	group := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
+	group.GroupID = l.group
+	req.Groups = append(req.Groups, group)
+	resp, err := req.RequestWith(ctx, l.client)
+	if err == nil && len(resp.Groups) != 1 {
+		err = fmt.Errorf("%d groups came", len(resp.Groups))
+	}
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Groups[0].ErrorCode)
+	}
+	switch {
+	case errors.Is(err, kerr.GroupIDNotFound):
+		return nil, nil // none has begun
+	case err != nil:
+		return nil, topic.Failed("DescribeShareGroupOffsets", l.group, "Describe on the group", err)
+	}
+	return resp.Groups[0].Topics, nil
+}
