@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 )
+
+// given are the ports that this process has had.
+var given sync.Map
 
 // FreePorts are n ports of the loopback interface that were free a moment ago.
 // They lie below those that the system gives to clients (32768 on Linux): a
 // broker that is down for a while must find its port free when it comes back.
+// None is given twice by a process, whose clusters may start at the same time.
+// Safe for concurrent use.
 func FreePorts(n int) ([]int, error) {
 	const low, high = 20_000, 32_000
 	var ports []int
@@ -19,7 +25,10 @@ func FreePorts(n int) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		defer l.Close() // only after all are had, so that they differ
+		_ = l.Close() // nothing was sent on it
+		if _, twice := given.LoadOrStore(port, true); twice {
+			continue
+		}
 		if ports = append(ports, port); len(ports) == n {
 			return ports, nil
 		}
