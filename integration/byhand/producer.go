@@ -119,6 +119,14 @@ type Log struct {
 	HighWatermark    int64
 	LastStable       int64
 	AbortedProducers []int64
+	Markers          []Marker // whatever the isolation level
+}
+
+// Marker is a transaction marker in a log.
+type Marker struct {
+	ProducerID int64
+	Epoch      int16
+	Commit     bool
 }
 
 // ReadLog reads a partition from its start, as far as one Fetch goes.
@@ -146,9 +154,18 @@ func ReadLog(ctx context.Context, client *kgo.Client, leader int32, topic string
 	for _, a := range got.AbortedTransactions {
 		out.AbortedProducers = append(out.AbortedProducers, a.ProducerID)
 	}
-	records, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{IsolationLevel: level, Topic: topic, Partition: of.Index}, got, kgo.DefaultDecompressor(), nil)
+	opts := kgo.ProcessFetchPartitionOpts{KeepControlRecords: true, IsolationLevel: level, Topic: topic, Partition: of.Index}
+	records, _ := kgo.ProcessFetchPartition(opts, got, kgo.DefaultDecompressor(), nil)
 	for _, r := range records.Records {
-		out.Values = append(out.Values, string(r.Value))
+		if !r.Attrs.IsControl() {
+			out.Values = append(out.Values, string(r.Value))
+			continue
+		}
+		var key kmsg.ControlRecordKey
+		if err := key.ReadFrom(r.Key); err != nil {
+			return out, err
+		}
+		out.Markers = append(out.Markers, Marker{r.ProducerID, r.ProducerEpoch, key.Type == kmsg.ControlRecordKeyTypeCommit})
 	}
 	return out, records.Err
 }

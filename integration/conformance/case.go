@@ -39,6 +39,7 @@ func All() []Case {
 		groupConfigs,
 		admin,
 		transactions,
+		markers,
 		found,
 	)
 }

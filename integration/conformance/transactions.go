@@ -171,6 +171,9 @@ var longest = []Case{
 		x.Same("commit", last.end(ctx, true), int16(0))
 		last.becomes(ctx, "CompleteCommit")
 		x.Same("committed", last.log(ctx, 0, true).Values, []string{"last", "next"})
+		x.Same("markers", last.marked(ctx, 0), []byhand.Marker{
+			{ProducerID: id, Epoch: lastEpoch + 1, Commit: true}, {ProducerID: last.ID, Epoch: 1, Commit: true},
+		})
 	}},
 }
 
