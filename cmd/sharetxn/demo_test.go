@@ -62,7 +62,7 @@ func bundled(t *testing.T, s demo.Summary, each int) {
 	if s.Duplicates != s.Conceded || s.Missing != 0 || s.Unexpected != 0 || s.Staged != 0 || s.Lag != 0 || !s.Right || s.Wrong != nil {
 		t.Errorf("not right: %+v", s)
 	}
-	if s.Transactions < 150 || s.Pattern != "staged" {
+	if s.Transactions < 150 || s.Guarantee != "staged" {
 		t.Errorf("run: %+v", s)
 	}
 	fired(t, s, each)
@@ -85,7 +85,7 @@ func TestDemoOff(t *testing.T) {
 	ctx := testkit.Deadline(t, 100*time.Second)
 	s := runJSON(ctx, t, nil, "--faults", "off")
 	bundled(t, s, 0)
-	if s.Duplicates != 0 || s.Aborts != 0 || s.Level != "off" || s.CommitThenAck != nil {
+	if s.Duplicates != 0 || s.Aborts != 0 || s.Level != "off" || s.AckAfterCommit != nil {
 		t.Errorf("%+v", s)
 	}
 }
@@ -125,19 +125,19 @@ func TestDemoKIP93(t *testing.T) {
 	}
 }
 
-// The same input and the same faults without staging double outputs; what goes
-// wrong by default is light.
+// The same input and the same faults without exactly once double outputs; what
+// goes wrong by default is light.
 func TestDemoCompare(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Deadline(t, 200*time.Second)
 	s := runJSON(ctx, t, nil, "--compare", "--seed", "7")
 	bundled(t, s, 1)
-	other := s.CommitThenAck
+	other := s.AckAfterCommit
 	if s.Duplicates != 0 || s.Aborts < 2 || s.Seed != 7 || s.Level != "light" || other == nil {
 		t.Fatalf("%+v", s)
 	}
-	if other.Pattern != "commit-then-ack" || other.Input != 1707 || other.Right || other.Duplicates == 0 || other.Conceded != 0 || other.Missing != 0 || other.Lag != 0 {
-		t.Errorf("commit-then-ack: %+v", other)
+	if other.Guarantee != "ack-after-commit" || other.Profile != "none" || other.Input != 1707 || !other.Right || other.Duplicates == 0 || other.Conceded != other.Duplicates || other.Missing != 0 || other.Lag != 0 {
+		t.Errorf("ack-after-commit: %+v", other)
 	}
 	fired(t, *other, 1)
 }
@@ -196,8 +196,8 @@ func TestDemoText(t *testing.T) {
 		t.Fatalf("exit status %d\n%s", code, out.String())
 	}
 	for _, want := range []string{
-		"partition", "lag: inputs not done yet", "conceded: duplicates that the profile's text allows", "unexpected: outputs that no input becomes", "audit: right", "input 300: accepted 300, alerts 300, rejected 0; ", "faults fired/planned: handler-error 1/1, ",
-		"same input, same faults   staged  commit-then-ack\n", "accepted                  300     300\n", "audit                     right   WRONG\n",
+		"partition", "lag: inputs not done yet", "conceded: duplicates that guarantee or profile allow", "unexpected: outputs that no input becomes", "audit: right", "input 300: accepted 300, alerts 300, rejected 0; ", "faults fired/planned: handler-error 1/1, ",
+		"same input, same faults   staged        ack-after-commit\n", "accepted                  300           300\n", "audit                     exactly once  at least once\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not on stdout: %q\n%s", want, out.String())
@@ -210,7 +210,7 @@ func TestDemoText(t *testing.T) {
 	if last := told[len(told)-1]; !regexp.MustCompile(`\ntransactions +\d+ +` + last[1] + `\naborts +\d+ +` + last[2] + `\n`).MatchString(out.String()) {
 		t.Errorf("progress ends with %v, the summary is\n%s", last, out.String())
 	}
-	for _, want := range []string{"level=DEBUG", "fault killed 1 of 1: process p", "shortened: locks 2s, transaction timeout 1s", "300 of 300 records"} {
+	for _, want := range []string{"level=DEBUG", "fault killed 1 of 1: process p", "locks 2s, transaction timeout 1s, sessions 3s", "300 of 300 records"} {
 		if !strings.Contains(progress.String(), want) {
 			t.Errorf("not told: %q", want)
 		}
@@ -221,7 +221,7 @@ func TestDemoText(t *testing.T) {
 func (c *command) brokers(t *testing.T) []string {
 	t.Helper()
 	_, rest, _ := strings.Cut(c.next(t, "embedded cluster: brokers "), "brokers ")
-	seeds, _, _ := strings.Cut(rest, ", profile")
+	seeds, _, _ := strings.Cut(rest, "; profile")
 	return strings.Split(seeds, ",")
 }
 

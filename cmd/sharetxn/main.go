@@ -78,7 +78,8 @@ func parse(fs *flag.FlagSet, args []string) error {
 const help = `sharetxn: exactly-once consume-transform-produce over Kafka share groups
 
   sharetxn demo [flags] [FILE|-]   real records through a share group and transactions on an
-                                   embedded cluster, then an audit; default: bundled events
+                                   embedded cluster or a real one, then an audit; default:
+                                   bundled events
   sharetxn broker [flags]          serve the embedded cluster until interrupted
 
 Each command has -h. Exit status: 0 done and right, 1 wrong or not possible, 2 usage, 130 demo interrupted

@@ -10,10 +10,10 @@ import (
 )
 
 const right = `{"input":1707,"accepted":1679,"alerts":85,"rejected":28,"duplicates":0,"conceded":0,"missing":0,"unexpected":0,
-	"staged":0,"lag":0,"transactions":171,"aborts":9,"seed":1,"profile":"draft95","level":"light","faults":{
+	"staged":0,"lag":0,"transactions":171,"aborts":9,"seed":1,"guarantee":"staged","profile":"draft95","level":"light","faults":{
 	"handler-error":{"planned":1,"fired":1},"handler-panic":{"planned":1,"fired":1},"killed":{"planned":1,"fired":1},"zombie":{"planned":1,"fired":1},
 	"lost-stage-answer":{"planned":1,"fired":1},"lost-endtxn-answer":{"planned":1,"fired":1},"leader-move":{"planned":1,"fired":1},"paused":{"planned":1,"fired":2}},
-	"commitThenAck":{"duplicates":7}}`
+	"ackAfterCommit":{"duplicates":7}}`
 
 func TestCheck(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
@@ -32,13 +32,19 @@ func TestCheck(t *testing.T) {
 		{name: "nothing said of concessions", from: `"conceded":0,`, to: ``, want: []string{"conceded is absent"}},
 		{name: "at the least", from: `"aborts":9`, to: `"aborts":2`},
 		{name: "too few aborts", from: `"aborts":9`, to: `"aborts":1`, want: []string{"aborts is 1, want at least 2"}},
+		{name: "the ledger has fewer", from: `"aborts":9`, to: `"aborts":1`, other: [2]string{`"guarantee":"staged"`, `"guarantee":"ledger"`}},
+		{name: "none at all", from: `"aborts":9`, to: `"aborts":0`, other: [2]string{`"guarantee":"staged"`, `"guarantee":"ledger"`}, want: []string{"aborts is 0, want at least 1"}},
+		{name: "aborts absent", from: `"aborts":9,`, to: ``, want: []string{"aborts is absent"}},
+		{name: "conceded by the ledger", from: `"duplicates":0,"conceded":0`, to: `"duplicates":3,"conceded":3`, other: [2]string{`"guarantee":"staged","profile":"draft95"`, `"guarantee":"ledger","profile":"none"`}, want: []string{"duplicates is 3, want 0"}},
+		{name: "conceded by the guarantee", from: `"duplicates":0,"conceded":0`, to: `"duplicates":3,"conceded":3`, other: [2]string{`"guarantee":"staged","profile":"draft95"`, `"guarantee":"ack-after-commit","profile":"none"`}},
+		{name: "no guarantee", from: `"guarantee":"staged"`, to: `"guarantee":"hope"`, want: []string{`guarantee is "hope", which is none`}},
 		{name: "a fault did not fire", from: `"killed":{"planned":1,"fired":1}`, to: `"killed":{"planned":1,"fired":0}`, want: []string{"fault killed was planned 1 times and fired 0, want 1 at least"}},
 		{name: "a kind is absent", from: `"zombie":{"planned":1,"fired":1},`, to: ``, want: []string{"fault zombie was planned 0 times and fired 0, want 1 at least"}},
 		{name: "no faults", from: `"faults":{`, to: `"others":{`, want: []string{"faults cannot be read"}},
 		{name: "faults turned off", from: `"level":"light"`, to: `"level":"off"`, want: []string{`level is "off", want light or heavy`}},
-		{name: "nothing compared", from: `"commitThenAck":{"duplicates":7}`, to: `"commitThenAck":{"duplicates":0}`, want: []string{"commitThenAck shows no duplicates, so that nothing is compared"}},
+		{name: "nothing compared", from: `"ackAfterCommit":{"duplicates":7}`, to: `"ackAfterCommit":{"duplicates":0}`, want: []string{"ackAfterCommit shows no duplicates, so that nothing is compared"}},
 		{name: "no comparison", from: `,
-	"commitThenAck":{"duplicates":7}`, to: ``},
+	"ackAfterCommit":{"duplicates":7}`, to: ``},
 		{name: "absent", from: `"lag":0,`, to: ``, want: []string{"lag is absent"}},
 		{name: "null", from: `"missing":0`, to: `"missing":null`, want: []string{"missing is null, not a whole number"}},
 		{name: "text", from: `"input":1707`, to: `"input":"1707"`, want: []string{`input is "1707", not a whole number`}},

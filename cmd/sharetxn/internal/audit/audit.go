@@ -2,7 +2,7 @@
 // hold: it reads every topic read_committed with plain kgo, recomputes the
 // expected outputs from the input, and asks the brokers for lag, members,
 // transactions and last stable offsets. It imports nothing of producer,
-// shareconsumer, txnmanager or processor; a test holds that.
+// shareconsumer, txnmanager, ledger or processor; a test holds that.
 package audit
 
 import (
@@ -27,6 +27,9 @@ type Config struct {
 	Topics  Topics
 	Input   [][]byte // what was fed, a record each
 	Commits int64    // transactions that the members report as committed
+	Ours    string   // what the run's transactional ids begin with; others on the cluster are none of it
+	// Doubles says why outputs may be visible more than once; empty if they may not.
+	Doubles string
 	Inside  func(context.Context) (Inside, error)
 }
 

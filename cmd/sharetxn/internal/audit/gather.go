@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -52,7 +53,10 @@ func gather(ctx context.Context, cfg Config, cl *kgo.Client) (Facts, error) {
 	if err != nil {
 		return f, fmt.Errorf("transactions: %w", err)
 	}
-	for _, t := range txns {
+	for id, t := range txns {
+		if !strings.HasPrefix(id, cfg.Ours) {
+			continue
+		}
 		switch t.State {
 		case "Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence":
 			f.Open++

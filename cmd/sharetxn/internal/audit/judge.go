@@ -23,13 +23,13 @@ func Judge(cfg Config, f Facts) *Report {
 	r := &Report{Input: len(cfg.Input), Staged: f.Staged, Open: f.Open, Commits: f.Commits, Aborts: f.Aborts, Windows: make(map[string]int), rows: make(map[int32]*Row)}
 	r.progress(f)
 	fed, expected := expect(cfg, f.Records[cfg.Topics.Source])
-	r.compare(cfg.Topics.Source, fed, f.Records[cfg.Topics.Source], nil, func(row *Row) *int { return &row.Inputs })
+	r.compare(cfg.Topics.Source, fed, f.Records[cfg.Topics.Source], concessions{}, func(row *Row) *int { return &row.Inputs })
 	for topic, count := range map[string]func(*Row) *int{
 		cfg.Topics.Enriched: func(row *Row) *int { return &row.Accepted },
 		cfg.Topics.Alerts:   func(row *Row) *int { return &row.Alerts },
 		cfg.Topics.Dead:     func(row *Row) *int { return &row.Rejected },
 	} {
-		r.compare(topic, expected[topic], f.Records[topic], f.Conceded, count)
+		r.compare(topic, expected[topic], f.Records[topic], concessions{f.Conceded, cfg.Doubles}, count)
 		r.Outputs += len(f.Records[topic])
 	}
 	r.total()
@@ -104,11 +104,27 @@ func expect(cfg Config, source []Record) (fed want, outputs map[string]want) {
 	return fed, outputs
 }
 
+// concessions are the outputs that may be visible more than once, with why.
+type concessions struct {
+	records map[Source]string
+	all     string // of each; empty: of none
+}
+
+// of gives the one of several equal inputs that extra outputs are put down to.
+func (c concessions) of(homes []Source) (home Source, window string) {
+	for _, s := range homes {
+		if c.records[s] != "" {
+			return s, c.records[s]
+		}
+	}
+	return homes[0], c.all
+}
+
 // compare holds what is visible on a topic against what must be, as multisets,
 // and counts what is right in the rows of its source partitions. A duplicate of
 // a conceded record is counted and is not wrong; that there are no more of it
 // than concessions the brokers' history knows.
-func (r *Report) compare(topic string, want want, visible []Record, conceded map[Source]string, count func(*Row) *int) {
+func (r *Report) compare(topic string, want want, visible []Record, conceded concessions, count func(*Row) *int) {
 	got := make(map[identity]int)
 	for _, rec := range visible {
 		got[identity{rec.Key, rec.Value, rec.Reason}]++
@@ -127,10 +143,9 @@ func (r *Report) compare(topic string, want want, visible []Record, conceded map
 		if extra == 0 {
 			continue
 		}
-		home := homes[0]
-		if i := slices.IndexFunc(homes, func(s Source) bool { return conceded[s] != "" }); i >= 0 {
-			home = homes[i]
-			r.Windows[conceded[home]] += extra
+		home, window := conceded.of(homes)
+		if window != "" {
+			r.Windows[window] += extra
 			r.row(home.Partition).Conceded += extra
 		} else {
 			duplicates += extra

@@ -176,7 +176,29 @@ func TestConceded(t *testing.T) {
 		t.Errorf("windows %v", r.Windows)
 	}
 	var text strings.Builder
-	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "only where the profile's text concedes it") || !strings.Contains(text.String(), "2 duplicates conceded: its leader moved") {
+	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "only where guarantee or profile concede it") || !strings.Contains(text.String(), "2 duplicates conceded: its leader moved") {
 		t.Errorf("%v %s", err, text.String())
+	}
+}
+
+// A guarantee of at least once lets any output double, and nothing else go wrong.
+func TestDoubles(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	cfg, f := right()
+	cfg.Doubles = "at least once"
+	f.Records["out"] = append(f.Records["out"], f.Records["out"][0], f.Records["out"][1])
+	f.Records["dead"] = append(f.Records["dead"], f.Records["dead"][0])
+	f.Conceded = map[Source]string{{0, 0}: "its lock ended"}
+	r := Judge(cfg, f)
+	if !r.OK() || r.Duplicates != 3 || r.Conceded != 3 || r.Windows["at least once"] != 2 || r.Windows["its lock ended"] != 1 || r.Verdict() != "at least once" {
+		t.Fatalf("%q: %+v", r.Verdict(), r)
+	}
+	f.Records["in"] = append(f.Records["in"], f.Records["in"][0]) // the input is none of its outputs
+	f.Records["alerts"] = f.Records["alerts"][1:]
+	if r := Judge(cfg, f); !slices.Equal(r.Wrong, []string{"topic alerts: 1 missing", "topic in: 1 duplicate"}) || r.Verdict() != "WRONG" {
+		t.Errorf("%q: %+v", r.Verdict(), r)
+	}
+	if r := Judge(right()); r.Verdict() != "exactly once" {
+		t.Errorf("right: %q", r.Verdict())
 	}
 }

@@ -32,8 +32,8 @@ type Report struct {
 	Alerts     int
 	Outputs    int // records on all output topics, right or not
 	Duplicates int
-	Conceded   int            // duplicates that the profile's text allows
-	Windows    map[string]int // the same, by what it says of them
+	Conceded   int            // duplicates that guarantee or profile allow
+	Windows    map[string]int // the same, by what they say of them
 	Missing    int
 	Unexpected int // records that no input becomes
 	Staged     int64
@@ -49,9 +49,20 @@ type Report struct {
 // OK tells whether everything is right.
 func (r *Report) OK() bool { return len(r.Wrong) == 0 }
 
+// Verdict is the report in two words.
+func (r *Report) Verdict() string {
+	switch {
+	case !r.OK():
+		return "WRONG"
+	case r.Conceded > 0:
+		return "at least once"
+	}
+	return "exactly once"
+}
+
 // legend says what the columns and counts mean that do not speak for themselves.
 const legend = `start: the group's start offset as last written, which trails; end: of the log; lag: inputs not done yet
-missing, duplicates: outputs; conceded: duplicates that the profile's text allows; unexpected: outputs that no input becomes
+missing, duplicates: outputs; conceded: duplicates that guarantee or profile allow; unexpected: outputs that no input becomes
 markers: an abort before anything was written leaves none
 `
 
@@ -76,7 +87,7 @@ func (r *Report) Write(w io.Writer) error {
 	case !r.OK():
 		verdict = "audit: WRONG"
 	case r.Conceded > 0:
-		verdict = "audit: right. Each input's outputs are visible, more than once only where the profile's text concedes it; each input is acknowledged, nothing is left open"
+		verdict = "audit: right, but at least once. Each input's outputs are visible, more than once only where guarantee or profile concede it; each input is acknowledged, nothing is left open"
 	}
 	if _, err := fmt.Fprintf(w, "unexpected %d, staged %d, open transactions %d; markers on the output topics: %d of commits, %d of aborts\n%s\n", r.Unexpected, r.Staged, r.Open, r.Commits, r.Aborts, verdict); err != nil {
 		return err

@@ -175,6 +175,17 @@ func TestRun(t *testing.T) {
 			spoil: func(ctx context.Context, t *testing.T, h *history) { h.transact(ctx, t, leaveOpen, h.outputs()[0]) },
 			says:  []string{"1 transactions are still open", "the last stable offset is below the high watermark"},
 		},
+		"another's open transaction": {
+			spoil: func(ctx context.Context, t *testing.T, h *history) {
+				if err := h.CreateTopic("theirs", 1); err != nil {
+					t.Fatal(err)
+				}
+				h.transact(ctx, t, leaveOpen, &kgo.Record{Topic: "theirs"})
+				if h.cfg.Ours = "ours"; len(h.Transactions()) != 3 {
+					t.Fatalf("transactions %v", h.Transactions())
+				}
+			},
+		},
 		"a member that stays": {
 			spoil: func(ctx context.Context, t *testing.T, h *history) {
 				cl := h.client(t, kgo.ShareGroup("g"), kgo.ConsumeTopics("in"))

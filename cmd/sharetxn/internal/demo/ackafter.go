@@ -18,29 +18,31 @@ import (
 // between doubles the outputs. All else is as the Processor does it.
 type ackAfter struct {
 	id       string // transactional id
+	dead     string // topic
 	handler  *handler
 	log      *slog.Logger
 	consumer *shareconsumer.Consumer
 	producer *producer.Producer
 }
 
-func newAckAfter(cl *sharetxn.Cluster, id string, batch int, h *handler, log *slog.Logger) (*ackAfter, error) {
-	c, err := shareconsumer.New(cl, group, shareconsumer.Topics(topics.Source), shareconsumer.MaxPollRecords(batch))
+func newAckAfter(cl *sharetxn.Cluster, at names, now times, slot string, batch int, h *handler, log *slog.Logger) (*ackAfter, error) {
+	id := at.group + "-" + slot
+	c, err := shareconsumer.New(cl, at.group, shareconsumer.Topics(at.Source), shareconsumer.MaxPollRecords(batch))
 	if err != nil {
 		return nil, err
 	}
-	p, err := producer.New(cl, id, producer.AlternateIDs(2), producer.TransactionTimeout(txnTimeout), producer.LockMargin(lockMargin))
+	p, err := producer.New(cl, id, producer.AckAfterCommit(), producer.AlternateIDs(2), producer.TransactionTimeout(now.txn), producer.LockMargin(now.margin))
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &ackAfter{id: id, handler: h, log: log, consumer: c, producer: p}, nil
+	return &ackAfter{id: id, dead: at.Dead, handler: h, log: log, consumer: c, producer: p}, nil
 }
 
 // Run works until ctx ends; the error is what is fatal.
 func (a *ackAfter) Run(ctx context.Context) error {
 	defer func() { // nothing is in hand, so what closing says changes nothing
 		if closed := errors.Join(a.consumer.Close(), a.producer.Close()); closed != nil {
-			a.log.Warn("commit-then-ack: closing", "id", a.id, "err", closed)
+			a.log.Warn("ack-after-commit: closing", "id", a.id, "err", closed)
 		}
 	}()
 	if err := a.producer.InitTransactions(ctx); err != nil {
@@ -56,7 +58,7 @@ func (a *ackAfter) Run(ctx context.Context) error {
 		case sharetxn.IsFatal(err):
 			return err
 		case err != nil: // the records come back, done or not
-			a.log.Warn("commit-then-ack: batch given back", "id", a.id, "err", err)
+			a.log.Warn("ack-after-commit: batch given back", "id", a.id, "err", err)
 		}
 	}
 	return nil
@@ -105,10 +107,10 @@ func (a *ackAfter) become(ctx context.Context, r *shareconsumer.Record) []*kgo.R
 		}
 		if reject, ok := errors.AsType[*processor.RejectError](err); ok {
 			return []*kgo.Record{{
-				Topic: topics.Dead, Key: r.Key, Value: r.Value,
+				Topic: a.dead, Key: r.Key, Value: r.Value,
 				Headers: []kgo.RecordHeader{{Key: processor.HeaderReason, Value: []byte(reject.Reason.Error())}},
 			}}
 		}
-		a.log.Warn("commit-then-ack: the handler failed", "id", a.id, "partition", r.Partition, "offset", r.Offset, "err", err)
+		a.log.Warn("ack-after-commit: the handler failed", "id", a.id, "partition", r.Partition, "offset", r.Offset, "err", err)
 	}
 }

@@ -2,10 +2,10 @@ package demo
 
 import (
 	"github.com/sharetxn/sharetxn/acks"
-	"github.com/sharetxn/sharetxn/internal/broker"
-	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/wire"
+	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -14,18 +14,21 @@ type moment uint8
 
 const (
 	staging moment = iota // its records are acquired
-	ending                // commit: its records are staged, or in the other pattern acquired
+	ending                // commit: its records are staged, or without staging acquired
 	acking                // its outputs are committed, its records acquired
 )
 
 // chance is a request at which a fault may strike.
 type chance struct {
-	slot    *slot
+	process *process
 	at      moment
 	id      string  // transactional id; not of acking
 	key     txn.Key // the same
+	commit  bool    // of ending
 	records records
 }
+
+func (c chance) slot() *slot { return c.process.slot }
 
 // records are what a request is about.
 type records struct {
@@ -35,104 +38,135 @@ type records struct {
 
 // place is a run of offsets of a source partition.
 type place struct {
-	topic       string
 	partition   int32
 	first, last int64
 }
 
-// add takes runs that are accepted or rejected.
-func (r *records) add(topic string, partition int32, first, last int64, types []acks.Type) {
-	for run := range (acks.AcknowledgementBatch{FirstOffset: first, LastOffset: last, Types: types}).Runs() {
-		if run.Type == acks.Accept || run.Type == acks.Reject {
-			r.places = append(r.places, place{topic, partition, run.First, run.Last})
-		}
-	}
+// reader reads requests: those of a process whose guarantee it is.
+type reader struct {
+	guarantee processor.Guarantee
+	profile   wire.Profile // of staging
+	source    [16]byte     // the topic
 }
 
-func (r *records) addStaged(b *broker.Cluster, req *wire.Request) {
-	r.member = req.MemberID
-	for _, t := range req.Topics {
-		for _, p := range t.Partitions {
-			for _, x := range p.Batches {
-				r.add(b.TopicName(t.TopicID), p.Partition, x.FirstOffset, x.LastOffset, x.Types)
+const (
+	keyEndTxn           = 26
+	keyShareFetch       = 78
+	keyShareAcknowledge = 79
+)
+
+// message decodes a request that could be a chance; nil of all others.
+func (r reader) message(q frame.Request) kmsg.Request {
+	profile := wire.None
+	if r.guarantee == processor.Staged {
+		profile = r.profile
+	}
+	switch {
+	case q.Key == keyEndTxn, q.Key == keyShareFetch, q.Key == keyShareAcknowledge, profile != wire.None && q.Key == profile.Key():
+	default:
+		return nil
+	}
+	m, err := q.Message(profile)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// chance tells what a request is about, all but whose it is; false if a fault
+// has no reason to strike there. What is acknowledged plainly is not one where
+// acknowledgements are staged.
+func (r reader) chance(m kmsg.Request) (c chance, ok bool) {
+	switch m := m.(type) {
+	case *wire.Request:
+		if m.TransactionalID == nil {
+			return c, false
+		}
+		c.at, c.id, c.key = staging, *m.TransactionalID, txn.Key{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch}
+		c.records.member = m.MemberID
+	case *kmsg.EndTxnRequest:
+		c.at, c.id, c.key, c.commit = ending, m.TransactionalID, txn.Key{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch}, m.Commit
+		return c, true
+	case *kmsg.ShareAcknowledgeRequest:
+		c.at, c.records.member = acking, value(m.MemberID)
+	case *kmsg.ShareFetchRequest:
+		c.at, c.records.member = acking, value(m.MemberID)
+	default:
+		return c, false
+	}
+	c.records.places = r.places(m, decided)
+	return c, len(c.records.places) > 0 && (c.at != acking || r.guarantee != processor.Staged)
+}
+
+// decided tells whether a type ends a record's delivery for good.
+func decided(t acks.Type) bool { return t == acks.Accept || t == acks.Reject }
+
+func renewed(t acks.Type) bool { return t == acks.Renew }
+
+// places are what a request acknowledges in a certain way.
+func (r reader) places(m kmsg.Request, is func(acks.Type) bool) (out []place) {
+	add := func(topic [16]byte, partition int32, first, last int64, types []acks.Type) {
+		if topic != r.source {
+			return
+		}
+		for run := range (acks.AcknowledgementBatch{FirstOffset: first, LastOffset: last, Types: types}).Runs() {
+			if is(run.Type) {
+				out = append(out, place{partition, run.First, run.Last})
 			}
 		}
 	}
-}
-
-func (r *records) addAcked(b *broker.Cluster, req *kmsg.ShareAcknowledgeRequest) {
-	r.member = *req.MemberID
-	for _, t := range req.Topics {
-		for _, p := range t.Partitions {
-			for _, x := range p.AcknowledgementBatches {
-				types := make([]acks.Type, len(x.AcknowledgeTypes))
-				for i, t := range x.AcknowledgeTypes {
-					types[i] = acks.Type(t)
+	switch m := m.(type) {
+	case *wire.Request:
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				for _, x := range p.Batches {
+					add(t.TopicID, p.Partition, x.FirstOffset, x.LastOffset, x.Types)
 				}
-				r.add(b.TopicName(t.TopicID), p.Partition, x.FirstOffset, x.LastOffset, types)
+			}
+		}
+	case *kmsg.ShareAcknowledgeRequest:
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				for _, x := range p.AcknowledgementBatches {
+					add(t.TopicID, p.Partition, x.FirstOffset, x.LastOffset, types(x.AcknowledgeTypes))
+				}
+			}
+		}
+	case *kmsg.ShareFetchRequest: // they ride on it
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				for _, x := range p.AcknowledgementBatches {
+					add(t.TopicID, p.Partition, x.FirstOffset, x.LastOffset, types(x.AcknowledgeTypes))
+				}
 			}
 		}
 	}
+	return out
 }
 
-// all tells whether there are records and the group has them all in a state,
-// held by their member.
-func (r records) all(b *broker.Cluster, want share.State) bool {
-	return len(r.places) > 0 && !r.any(b, func(s share.State, owner string, _ int16) bool { return s != want || owner != r.member })
+func types(raw []int8) []acks.Type {
+	out := make([]acks.Type, len(raw))
+	for i, t := range raw {
+		out[i] = acks.Type(t)
+	}
+	return out
 }
 
-// none is all of no record.
-func (r records) none(b *broker.Cluster, bad share.State) bool {
-	return !r.any(b, func(s share.State, owner string, _ int16) bool { return s == bad && owner == r.member })
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
-// fresh tells whether none was delivered more often than so: faults must not
-// use up a record's deliveries.
-func (r records) fresh(b *broker.Cluster, most int16) bool {
-	return !r.any(b, func(_ share.State, _ string, deliveries int16) bool { return deliveries > most })
-}
-
-// any tells whether something is true of one of them; what is below the group's
-// start is done.
-func (r records) any(b *broker.Cluster, is func(s share.State, owner string, deliveries int16) bool) bool {
+// any tells whether something is true of one of the records.
+func (r records) any(is func(partition int32, offset int64) bool) bool {
 	for _, p := range r.places {
 		for offset := p.first; offset <= p.last; offset++ {
-			s, owner, n, ok := b.StateOf(group, p.topic, p.partition, offset)
-			if !ok {
-				s = share.Acknowledged
-			}
-			if is(s, owner, n) {
+			if is(p.partition, offset) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// view is a transactional id as the coordinator has it.
-func view(b *broker.Cluster, id string) (v txn.View) {
-	for _, v := range b.Transactions() {
-		if v.ID == id {
-			return v
-		}
-	}
-	return v
-}
-
-// open tells whether a transaction has not been ended.
-func (c chance) open(b *broker.Cluster) bool {
-	v := view(b, c.id)
-	return v.Status == txn.Ongoing && v.Writer == c.key
-}
-
-// held tells whether the chance is there still: the records are as they are when
-// the request comes.
-func (c chance) held(b *broker.Cluster, p pattern) bool {
-	switch {
-	case c.at != ending:
-		return c.records.all(b, share.Acquired)
-	case p == staged:
-		return c.open(b) && c.records.all(b, share.TxPending)
-	}
-	return c.open(b)
 }

@@ -104,7 +104,7 @@ const (
 
 func TestHandler(t *testing.T) {
 	ctx := testkit.Deadline(t, 20*time.Second)
-	h := newHandler(faults.Plan{}, nil)
+	h := newHandler(newNames("").Topics, faults.Plan{}, nil)
 	for name, c := range map[string]struct {
 		line   string
 		topics []string
@@ -138,7 +138,7 @@ func TestHandler(t *testing.T) {
 func TestHandlerFails(t *testing.T) {
 	ctx := testkit.Deadline(t, 20*time.Second)
 	var told []string
-	h := newHandler(faults.Plan{Handler: map[int]faults.Kind{4: faults.HandlerError, 5: faults.HandlerPanic}}, func(k faults.Kind, in *processor.Record) {
+	h := newHandler(newNames("").Topics, faults.Plan{Handler: map[int]faults.Kind{4: faults.HandlerError, 5: faults.HandlerPanic}}, func(k faults.Kind, in *processor.Record) {
 		told = append(told, fmt.Sprintf("%v %d@%d", k, in.Partition, in.Offset))
 	})
 	for _, want := range []string{"the handler fails, on purpose", ""} {
@@ -185,20 +185,23 @@ func TestPiece(t *testing.T) {
 // still is a cluster without members, and lines to feed it.
 func still(t *testing.T, lines ...string) *watch {
 	t.Helper()
-	b, err := start(sharetxn.ProfileDraft95, slog.New(slog.DiscardHandler))
+	ctx := testkit.Deadline(t, 60*time.Second)
+	e, err := start(processor.Staged, sharetxn.ProfileDraft95, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.Close)
-	k, err := kgo.NewClient(kgo.SeedBrokers(b.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableClientMetrics())
+	t.Cleanup(e.close)
+	k, err := kgo.NewClient(kgo.SeedBrokers(e.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableClientMetrics())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
-	w := &watch{
-		cfg: Config{Stderr: io.Discard}, stall: 200 * time.Millisecond, count: &counts{}, aborts: func() (int, error) { return 0, nil }, client: k, admin: kadm.NewClient(k),
-		director: newDirector(b, staged, faults.Plan{}, nil, nil),
+	w := &watch{cfg: Config{Stderr: io.Discard}, stall: 200 * time.Millisecond, site: e, count: &counts{}, client: k, admin: kadm.NewClient(k)}
+	r, err := newReader(ctx, w.cfg, w.admin, e.called.Source)
+	if err != nil {
+		t.Fatal(err)
 	}
+	w.director = newDirector(e, r, faults.Plan{}, nil, nil)
 	for _, l := range lines {
 		w.lines = append(w.lines, []byte(l))
 	}
@@ -210,18 +213,19 @@ func still(t *testing.T, lines ...string) *watch {
 func TestLag(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
 	w := still(t, "a", "b", "c", "d")
-	if err := feed(ctx, w.client, w.lines[:1], 0); err != nil {
+	at := w.site.names()
+	if err := feed(ctx, w.client, at.Source, w.lines[:1], 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := feed(ctx, w.client, w.lines[1:], 1); err != nil { // where the first piece ended
+	if err := feed(ctx, w.client, at.Source, w.lines[1:], 1); err != nil { // where the first piece ended
 		t.Fatal(err)
 	}
-	k, err := kgo.NewClient(kgo.SeedBrokers(w.director.b.Seeds()...), kgo.ShareGroup(group), kgo.ConsumeTopics(topics.Source))
+	k, err := kgo.NewClient(kgo.SeedBrokers(w.site.seeds()...), kgo.ShareGroup(at.group), kgo.ConsumeTopics(at.Source))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	if got, err := lag(ctx, w.admin, 4); got != 4 || err != nil {
+	if got, err := lag(ctx, w.admin, at, 4); got != 4 || err != nil {
 		t.Fatalf("before: %d, %v", got, err)
 	}
 	for done := int64(0); done < 4; {
@@ -232,7 +236,7 @@ func TestLag(t *testing.T) {
 		if err := k.FlushAcks(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := lag(ctx, w.admin, 4); got != 4-done || err != nil {
+		if got, err := lag(ctx, w.admin, at, 4); got != 4-done || err != nil {
 			t.Fatalf("%d are done: lag %d, %v", done, got, err)
 		}
 	}
@@ -276,7 +280,7 @@ func TestProves(t *testing.T) {
 	testkit.Deadline(t, 20*time.Second)
 	right := func() *result { return &result{audit: &audit.Report{}} }
 	doubles := func() *result {
-		return &result{pattern: commitThenAck, audit: &audit.Report{Duplicates: 3, Wrong: []string{"topic x: 3 duplicate"}}}
+		return &result{guarantee: processor.AckAfterCommit, audit: &audit.Report{Duplicates: 3, Wrong: []string{"topic x: 3 duplicate"}}}
 	}
 	for name, c := range map[string]struct {
 		results []*result

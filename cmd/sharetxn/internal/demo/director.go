@@ -9,39 +9,38 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
-	"github.com/sharetxn/sharetxn/internal/broker"
-	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/link"
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
-	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // director brings the planned strikes about, one after the other. It sees every
-// request before it is handled; the strike whose turn it is hits when a process
-// is in the window that it is aimed at, by the brokers' own state. Safe for
+// request of the processes before it leaves; the strike whose turn it is hits when
+// one is in the window that it is aimed at, as far as the site can tell. Safe for
 // concurrent use.
 type director struct {
-	b       *broker.Cluster
-	pattern pattern
-	fleet   *fleet
-	fail    func(error) // ends the run
-	tell    func(string)
+	site   site
+	reader reader
+	fleet  *fleet
+	fail   func(error) // ends the run
+	tell   func(string)
 
 	mu      sync.Mutex
 	queue   []faults.Strike
 	chances int // of the first in the queue, so far
 	tally   faults.Tally
 	under   map[*slot]faults.Kind // struck, and not over it
-	open    map[txn.Key]*records  // what each transaction has staged
+	staged  map[txn.Key]*records  // what each open transaction has staged
 	woken   map[txn.Key]bool      // zombies that may commit: whether they tried
 	over    int                   // strikes that are over: for progress
 }
 
-func newDirector(b *broker.Cluster, p pattern, plan faults.Plan, tell func(string), fail func(error)) *director {
+func newDirector(at site, r reader, plan faults.Plan, tell func(string), fail func(error)) *director {
 	return &director{
-		b: b, pattern: p, fail: fail, tell: tell, queue: slices.Clone(plan.Strikes), tally: plan.Tally(),
-		under: make(map[*slot]faults.Kind), open: make(map[txn.Key]*records), woken: make(map[txn.Key]bool),
+		site: at, reader: r, fail: fail, tell: tell, queue: slices.Clone(plan.Strikes), tally: plan.Tally(),
+		under: make(map[*slot]faults.Kind), staged: make(map[txn.Key]*records), woken: make(map[txn.Key]bool),
 	}
 }
 
@@ -84,7 +83,7 @@ func (d *director) sofar() (t faults.Tally, over int) {
 // handlerFired counts a failure of the handler if it hit its window: the record
 // is held.
 func (d *director) handlerFired(k faults.Kind, in *processor.Record) {
-	if s, _, _, ok := d.b.StateOf(group, in.Topic, in.Partition, in.Offset); ok && s == share.Acquired {
+	if d.site.handed(in.Partition, in.Offset) {
 		d.fired(k, fmt.Sprintf("%s-%d offset %d", in.Topic, in.Partition, in.Offset))
 	}
 }
@@ -97,92 +96,96 @@ func (d *director) fired(k faults.Kind, where string) {
 	d.tell(fmt.Sprintf("fault %v %d of %d: %s", k, n.Fired, n.Planned, where))
 }
 
-// intercept is a broker.Intercept; ctx is the run's.
-func (d *director) intercept(ctx context.Context, r broker.Request) broker.Action {
-	c, ok := d.chance(r)
-	if !ok {
-		return broker.Action{}
+// watch is what the link of each process asks; ctx is the run's.
+func (d *director) watch(ctx context.Context, p *process, q frame.Request) link.Fate {
+	m := d.reader.message(q)
+	if m == nil {
+		return link.Fate{}
 	}
+	var fate link.Fate
+	sees := []func(kmsg.Response){d.site.observe(d.reader, m)}
+	if c, ok := d.chance(p, m); ok && d.fleet.process(p.slot) == p {
+		if s, ok := d.next(c); ok {
+			var see func(kmsg.Response)
+			fate, see = d.strike(ctx, s, c)
+			sees = append(sees, see)
+		}
+	}
+	sees = slices.DeleteFunc(sees, func(see func(kmsg.Response)) bool { return see == nil })
+	if len(sees) > 0 {
+		fate.Then = func(raw []byte) {
+			answer, err := frame.ReadResponse(raw, m)
+			if err != nil {
+				answer = nil
+			}
+			for _, see := range sees {
+				see(answer)
+			}
+		}
+	}
+	return fate
+}
+
+// chance reads a request of a process. It keeps what transactions stage until
+// they end, and whether zombies try to.
+func (d *director) chance(p *process, m kmsg.Request) (c chance, ok bool) {
+	c, ok = d.reader.chance(m)
+	if !ok {
+		return c, false
+	}
+	c.process = p
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch c.at {
+	case staging:
+		if d.staged[c.key] == nil {
+			d.staged[c.key] = &records{member: c.records.member}
+		}
+		d.staged[c.key].places = append(d.staged[c.key].places, c.records.places...)
+	case ending:
+		if x := d.staged[c.key]; x != nil {
+			c.records = *x
+			delete(d.staged, c.key)
+		}
+		if _, woken := d.woken[c.key]; woken && c.commit {
+			d.woken[c.key] = true
+		}
+		return c, c.commit
+	case acking:
+	}
+	return c, true
+}
+
+// next takes the strike whose turn it is, if it can strike now and its chance has
+// come.
+func (d *director) next(c chance) (s faults.Strike, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.queue) == 0 || !d.fits(d.queue[0].Kind, c) {
-		return broker.Action{}
+		return s, false
 	}
-	s := d.queue[0]
+	s = d.queue[0]
 	if d.chances++; d.chances < s.Nth {
-		return broker.Action{}
+		return s, false
 	}
 	d.queue, d.chances = d.queue[1:], 0
-	d.under[c.slot] = s.Kind
-	return d.strike(ctx, s, c)
+	d.under[c.slot()] = s.Kind
+	return s, true
 }
 
-// chance reads a request. It keeps what transactions stage until they end.
-func (d *director) chance(r broker.Request) (c chance, ok bool) {
-	const endTxn, shareAcknowledge = 26, 79
-	switch {
-	case r.Staging():
-		m, read := r.Message().(*wire.Request)
-		if !read || m.TransactionalID == nil {
-			return c, false
-		}
-		c.at, c.id, c.key = staging, *m.TransactionalID, txn.Key{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch}
-		c.records.addStaged(d.b, m)
-		d.mu.Lock()
-		if d.open[c.key] == nil {
-			d.open[c.key] = &records{}
-		}
-		d.open[c.key].addStaged(d.b, m)
-		d.mu.Unlock()
-		c.slot = d.fleet.owner(c.id)
-	case r.Key == endTxn:
-		m, read := r.Message().(*kmsg.EndTxnRequest)
-		if !read {
-			return c, false
-		}
-		c.at, c.id, c.key = ending, m.TransactionalID, txn.Key{ProducerID: m.ProducerID, ProducerEpoch: m.ProducerEpoch}
-		d.mu.Lock()
-		if x := d.open[c.key]; x != nil {
-			c.records = *x
-			delete(d.open, c.key)
-		}
-		if _, woken := d.woken[c.key]; woken && m.Commit {
-			d.woken[c.key] = true
-		}
-		d.mu.Unlock()
-		if !m.Commit {
-			return c, false
-		}
-		c.slot = d.fleet.owner(c.id)
-	case r.Key == shareAcknowledge && d.pattern == commitThenAck:
-		m, read := r.Message().(*kmsg.ShareAcknowledgeRequest)
-		if !read || m.MemberID == nil {
-			return c, false
-		}
-		c.at = acking
-		c.records.addAcked(d.b, m)
-		c.slot = d.fleet.member(*m.MemberID)
-	}
-	return c, c.slot != nil
-}
-
-// most is how many deliveries a record may have had to be struck once more.
-const most = deliveryLimit / 2
-
-// fits tells whether a fault of a kind can strike now, by the brokers' state;
-// d.mu is held.
+// fits tells whether a fault of a kind can strike now; d.mu is held.
 func (d *director) fits(k faults.Kind, c chance) bool {
-	_, struck := d.under[c.slot]
-	return !struck && d.possible(k) && c.at == d.pattern.window(k) && c.records.fresh(d.b, most) && c.held(d.b, d.pattern)
+	_, struck := d.under[c.slot()]
+	return !struck && d.possible(k) && c.at == window(d.reader.guarantee, k) && d.site.fresh(c.records) && d.site.held(c)
 }
 
 // window is the moment that a fault is aimed at. Without staging it is what lies
 // between the commit and the acknowledgement.
-func (p pattern) window(k faults.Kind) moment {
+func window(g processor.Guarantee, k faults.Kind) moment {
 	switch {
 	case k == faults.Zombie || k == faults.LostEndTxnAnswer:
 		return ending
-	case p == commitThenAck:
+	case g != processor.Staged:
 		return acking
 	case k == faults.LostStageAnswer || k == faults.Paused:
 		return staging
@@ -200,22 +203,22 @@ func (d *director) done(s faults.Strike, c chance, hit bool) {
 	if !hit {
 		d.queue = append(d.queue, s)
 	}
-	delete(d.under, c.slot)
+	delete(d.under, c.slot())
 	d.over++
 }
 
 func (c chance) String() string {
 	if c.at == acking {
-		return "process " + c.slot.name
+		return "process " + c.slot().name
 	}
-	return fmt.Sprintf("process %s, transaction %s (%d/%d)", c.slot.name, c.id, c.key.ProducerID, c.key.ProducerEpoch)
+	return fmt.Sprintf("process %s, transaction %s (%d/%d)", c.slot().name, c.id, c.key.ProducerID, c.key.ProducerEpoch)
 }
 
 // await asks until something is true; false if ctx or the bound came first.
 func await(ctx context.Context, bound time.Duration, is func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		select {

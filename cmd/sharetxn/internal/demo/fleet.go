@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/link"
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -18,10 +18,11 @@ import (
 // runs, and another one when that is gone, as an orchestrator has it.
 type fleet struct {
 	cfg     Config
-	pattern pattern
-	seeds   []string
+	site    site
+	times   times
 	count   *counts
 	handler *handler
+	watch   func(*process, frame.Request) link.Fate
 	log     *slog.Logger
 	fail    func(error) // ends the run
 
@@ -39,46 +40,22 @@ type slot struct {
 
 // process is one member of the group with a network of its own.
 type process struct {
+	slot   *slot
 	link   *link.Link
 	run    func(context.Context) error
-	kill   func()        // ends it hard
-	id     func() string // member id
-	killed bool          // guarded by fleet.mu
+	kill   func() // ends it hard
+	killed bool   // guarded by fleet.mu
 
 	done chan struct{}
 	err  error // once done is closed
 }
 
-func newFleet(cfg Config, p pattern, seeds []string, count *counts, h *handler, log *slog.Logger, fail func(error)) *fleet {
-	f := &fleet{cfg: cfg, pattern: p, seeds: seeds, count: count, handler: h, log: log, fail: fail}
+func newFleet(cfg Config, at site, now times, count *counts, h *handler, log *slog.Logger, fail func(error)) *fleet {
+	f := &fleet{cfg: cfg, site: at, times: now, count: count, handler: h, log: log, fail: fail}
 	for n := range cfg.Members {
 		f.slots = append(f.slots, &slot{name: fmt.Sprintf("p%d", n)})
 	}
 	return f
-}
-
-// transactionalID is what the Processor makes of a slot's name; with two ids in
-// turn the other one has something behind it.
-func transactionalID(slot string) string { return group + "-" + slot + "-m0" }
-
-// owner is the slot that a transactional id belongs to.
-func (f *fleet) owner(id string) *slot {
-	for _, s := range f.slots {
-		if id == transactionalID(s.name) || strings.HasPrefix(id, transactionalID(s.name)+"-") {
-			return s
-		}
-	}
-	return nil
-}
-
-// member is the slot in which a member of the group runs now.
-func (f *fleet) member(id string) *slot {
-	for _, s := range f.slots {
-		if p := f.process(s); p != nil && p.id() == id {
-			return s
-		}
-	}
-	return nil
 }
 
 // process is the one that runs in a slot now.
@@ -175,18 +152,18 @@ func (f *fleet) wait() {
 
 // make makes a process; the function closes what it was made of.
 func (f *fleet) make(s *slot) (*process, func(), error) {
-	l := &link.Link{}
+	p := &process{slot: s, done: make(chan struct{})}
+	p.link = &link.Link{Watch: func(q frame.Request) link.Fate { return f.watch(p, q) }}
 	cl, err := sharetxn.Connect(
-		sharetxn.Kafka(kgo.SeedBrokers(f.seeds...), kgo.ClientID("demo-"+s.name), kgo.Dialer(l.DialContext), kgo.MetadataMinAge(metadataMinAge), kgo.DisableClientMetrics()),
+		sharetxn.Kafka(kgo.SeedBrokers(f.site.seeds()...), kgo.ClientID("demo-"+s.name), kgo.Dialer(p.link.DialContext), kgo.MetadataMinAge(metadataMinAge), kgo.DisableClientMetrics()),
 		sharetxn.WithProfile(f.cfg.Profile), sharetxn.Logger(f.log.With("process", s.name)), sharetxn.WithHooks(f.count))
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &process{link: l, done: make(chan struct{})}
-	if f.pattern == commitThenAck {
-		err = f.makeAckAfter(p, s, cl)
+	if f.cfg.Guarantee == processor.AckAfterCommit {
+		err = f.makeAckAfter(p, cl)
 	} else {
-		err = f.makeProcessor(p, s, cl)
+		err = f.makeProcessor(p, cl)
 	}
 	if err != nil {
 		cl.Close()
@@ -195,17 +172,17 @@ func (f *fleet) make(s *slot) (*process, func(), error) {
 	return p, cl.Close, nil
 }
 
-func (f *fleet) makeProcessor(p *process, s *slot, cl *sharetxn.Cluster) error {
+func (f *fleet) makeProcessor(p *process, cl *sharetxn.Cluster) error {
+	at := f.site.names()
 	m, err := processor.New(cl, processor.Config{
-		Group: group, Topics: []string{topics.Source}, Handler: f.handler.handle, Instance: s.name,
-		DeadLetter: processor.DeadLetter{Topic: topics.Dead}, MaxRecords: f.cfg.Batch,
-		TransactionTimeout: txnTimeout, LockMargin: lockMargin, StopTimeout: stopTimeout,
+		Group: at.group, Topics: []string{at.Source}, Handler: f.handler.handle, Instance: p.slot.name, Guarantee: f.cfg.Guarantee,
+		DeadLetter: processor.DeadLetter{Topic: at.Dead}, MaxRecords: f.cfg.Batch,
+		TransactionTimeout: f.times.txn, LockMargin: f.times.margin, StopTimeout: stopTimeout,
 	})
 	if err != nil {
 		return err
 	}
 	p.run = m.Run
-	p.id = func() string { return m.Status().Members[0].Member }
 	p.kill = func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -214,14 +191,13 @@ func (f *fleet) makeProcessor(p *process, s *slot, cl *sharetxn.Cluster) error {
 	return nil
 }
 
-func (f *fleet) makeAckAfter(p *process, s *slot, cl *sharetxn.Cluster) error {
-	a, err := newAckAfter(cl, transactionalID(s.name), f.cfg.Batch, f.handler, f.log)
+func (f *fleet) makeAckAfter(p *process, cl *sharetxn.Cluster) error {
+	a, err := newAckAfter(cl, f.site.names(), f.times, p.slot.name, f.cfg.Batch, f.handler, f.log)
 	if err != nil {
 		return err
 	}
 	killed, kill := context.WithCancel(context.Background())
 	p.kill = kill
-	p.id = func() string { return a.consumer.ShareGroupMetadata().MemberID() }
 	p.run = func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/quake"
 	"github.com/sharetxn/sharetxn/processor"
@@ -15,14 +16,15 @@ import (
 // handler is the service's own code: it enriches, raises alerts, and rejects
 // what is no earthquake. On some records it fails, the first time.
 type handler struct {
+	to    audit.Topics
 	fired func(faults.Kind, *processor.Record)
 
 	mu    sync.Mutex
 	fails map[int]faults.Kind // by number of the record
 }
 
-func newHandler(p faults.Plan, fired func(faults.Kind, *processor.Record)) *handler {
-	h := &handler{fired: fired, fails: make(map[int]faults.Kind)}
+func newHandler(to audit.Topics, p faults.Plan, fired func(faults.Kind, *processor.Record)) *handler {
+	h := &handler{to: to, fired: fired, fails: make(map[int]faults.Kind)}
 	for i, k := range p.Handler {
 		h.fails[i] = k
 	}
@@ -44,9 +46,9 @@ func (h *handler) handle(_ context.Context, in *processor.Record) ([]*kgo.Record
 	if res.Rejected() {
 		return nil, processor.Reject(errors.New(res.Reason))
 	}
-	out := []*kgo.Record{{Topic: topics.Enriched, Key: res.Key, Value: res.Enriched}}
+	out := []*kgo.Record{{Topic: h.to.Enriched, Key: res.Key, Value: res.Enriched}}
 	if res.Alert != nil {
-		out = append(out, &kgo.Record{Topic: topics.Alerts, Key: res.Key, Value: res.Alert})
+		out = append(out, &kgo.Record{Topic: h.to.Alerts, Key: res.Key, Value: res.Alert})
 	}
 	return out, nil
 }

@@ -70,12 +70,12 @@ func fed(input int, partition int32) int64 {
 	return int64((input + partitions - 1 - int(partition)) / partitions)
 }
 
-// feed gives the lines from number from on to the source topic, partition by
+// feed gives the lines from number from on to a source topic, partition by
 // partition in turn.
-func feed(ctx context.Context, k *kgo.Client, lines [][]byte, from int) error {
+func feed(ctx context.Context, k *kgo.Client, topic string, lines [][]byte, from int) error {
 	var failed error // promises come one at a time, and all before Flush returns
 	for i, line := range lines {
-		k.Produce(ctx, &kgo.Record{Topic: topics.Source, Partition: int32((from + i) % partitions), Value: line}, func(_ *kgo.Record, err error) {
+		k.Produce(ctx, &kgo.Record{Topic: topic, Partition: int32((from + i) % partitions), Value: line}, func(_ *kgo.Record, err error) {
 			if failed == nil {
 				failed = err
 			}

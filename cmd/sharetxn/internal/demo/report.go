@@ -20,7 +20,7 @@ type Summary struct {
 	Outputs      int              `json:"outputs"`
 	Alerts       int              `json:"alerts"`
 	Duplicates   int              `json:"duplicates"`
-	Conceded     int              `json:"conceded"`          // of the duplicates: allowed by the profile's text
+	Conceded     int              `json:"conceded"`          // of the duplicates: allowed by guarantee or profile
 	Windows      map[string]int   `json:"windows,omitempty"` // the same, by what it says of them
 	Missing      int              `json:"missing"`
 	Unexpected   int              `json:"unexpected"`
@@ -30,14 +30,14 @@ type Summary struct {
 	Aborts       int              `json:"aborts"`
 	Seed         uint64           `json:"seed"`
 	Profile      string           `json:"profile"`
-	Pattern      string           `json:"pattern"`
+	Guarantee    string           `json:"guarantee"`
 	Level        string           `json:"level"`
 	Faults       map[string]Fault `json:"faults"` // by kind
 	Seconds      float64          `json:"seconds"`
 	Right        bool             `json:"right"`
 	Wrong        []string         `json:"wrong,omitempty"` // in words
 
-	CommitThenAck *Summary `json:"commitThenAck,omitempty"` // the other half of a comparison
+	AckAfterCommit *Summary `json:"ackAfterCommit,omitempty"` // the other half of a comparison
 }
 
 // Fault is how often a kind was planned, and hit the window it is aimed at.
@@ -51,7 +51,7 @@ func (r *result) summary(cfg Config) *Summary {
 	s := &Summary{
 		Input: a.Input, Accepted: a.Accepted, Rejected: a.Rejected, Outputs: a.Outputs, Alerts: a.Alerts,
 		Duplicates: a.Duplicates, Conceded: a.Conceded, Windows: a.Windows, Missing: a.Missing, Unexpected: a.Unexpected, Staged: a.Staged, Lag: a.Lag,
-		Transactions: a.Commits, Aborts: r.aborts, Seed: cfg.Seed, Profile: r.profile, Pattern: r.pattern.String(),
+		Transactions: a.Commits, Aborts: r.aborts, Seed: cfg.Seed, Profile: r.profile, Guarantee: r.guarantee.String(),
 		Level: cfg.Faults.String(), Faults: make(map[string]Fault), Seconds: r.took.Seconds(), Wrong: r.wrong(),
 	}
 	s.Right = len(s.Wrong) == 0
@@ -87,7 +87,7 @@ func report(cfg Config, results []*result) error {
 	if cfg.JSON {
 		s := results[0].summary(cfg)
 		for _, other := range results[1:] {
-			s.CommitThenAck = other.summary(cfg)
+			s.AckAfterCommit = other.summary(cfg)
 		}
 		err = json.NewEncoder(cfg.Stdout).Encode(s)
 	} else {
@@ -133,7 +133,7 @@ func writeComparison(w io.Writer, results []*result) error {
 		fmt.Fprintln(t)
 	}
 	fmt.Fprintln(t)
-	row("same input, same faults", func(r *result) any { return r.pattern })
+	row("same input, same faults", func(r *result) any { return r.guarantee })
 	row("accepted", func(r *result) any { return r.audit.Accepted })
 	row("alerts", func(r *result) any { return r.audit.Alerts })
 	row("rejected", func(r *result) any { return r.audit.Rejected })
@@ -148,19 +148,14 @@ func writeComparison(w io.Writer, results []*result) error {
 	for _, k := range faults.Kinds() {
 		row("fault "+k.String(), func(r *result) any { return r.tally[k].Fired })
 	}
-	row("audit", func(r *result) any {
-		if r.audit.OK() {
-			return "right"
-		}
-		return "WRONG"
-	})
+	row("audit", func(r *result) any { return r.audit.Verdict() })
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if results[1].audit.Duplicates > 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "WRONG: %v shows no duplicate, so that nothing is compared\n", results[1].pattern)
+	_, err := fmt.Fprintf(w, "WRONG: %v shows no duplicate, so that nothing is compared\n", results[1].guarantee)
 	return err
 }
 

@@ -4,68 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/faults"
-	"github.com/sharetxn/sharetxn/internal/broker"
-	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/link"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// patience bounds what a strike waits for: more than any lock or session.
-const patience = 20 * time.Second
-
-// strike makes a fault of a request that has arrived.
-func (d *director) strike(ctx context.Context, s faults.Strike, c chance) broker.Action {
+// strike makes a fault of a request that is about to leave. see is given the
+// answer, nil if there is none.
+func (d *director) strike(ctx context.Context, s faults.Strike, c chance) (fate link.Fate, see func(kmsg.Response)) {
 	switch s.Kind {
 	case faults.Killed:
-		return broker.Action{LoseRequest: true, Before: func() {
-			hit := c.held(d.b, d.pattern) // before its end frees what it held
-			if err := d.fleet.kill(ctx, c.slot); err != nil {
+		fate.LoseRequest, fate.Before = true, func() {
+			hit := d.site.held(c) // before its end frees what it held
+			if err := d.fleet.kill(ctx, c.slot()); err != nil {
 				d.fail(err)
 			}
 			d.done(s, c, hit)
-		}}
+		}
 	case faults.Zombie: // its commit is lost, and comes again when it wakes
-		return broker.Action{LoseRequest: true, Before: func() { d.zombie(ctx, s, c) }}
+		fate.LoseRequest, fate.Before = true, func() { d.zombie(ctx, s, c) }
 	case faults.Paused:
-		return broker.Action{Before: func() { d.pause(ctx, s, c) }}
+		fate.Before = func() { d.pause(ctx, s, c) }
 	case faults.LeaderMove:
-		return broker.Action{Before: func() {
-			hit := c.held(d.b, d.pattern)
-			at := c.records.places[0]
-			if err := d.b.MoveLeader(at.topic, at.partition, (d.b.Leader(at.topic, at.partition)+s.Hops)%brokers); err != nil {
+		fate.Before = func() {
+			hit := d.site.held(c)
+			if err := d.site.move(ctx, c.records.places[0], s.Hops); err != nil && ctx.Err() == nil {
 				d.fail(err)
 			}
 			d.done(s, c, hit)
-		}}
-	case faults.LostStageAnswer:
-		return broker.Action{LoseAnswer: true, Then: func() { d.done(s, c, d.took(c)) }}
-	case faults.LostEndTxnAnswer:
-		return broker.Action{LoseAnswer: true, Then: func() { d.done(s, c, !c.open(d.b)) }}
+		}
+	case faults.LostStageAnswer, faults.LostEndTxnAnswer:
+		fate.LoseAnswer = true
+		see = func(answer kmsg.Response) { d.done(s, c, answer != nil && d.site.took(c, answer)) }
 	case faults.HandlerError, faults.HandlerPanic: // the handler's own
 	}
-	return broker.Action{}
-}
-
-// took tells whether the records are staged, or without staging acknowledged.
-func (d *director) took(c chance) bool {
-	if d.pattern == staged {
-		return c.records.all(d.b, share.TxPending)
-	}
-	return c.records.none(d.b, share.Acquired)
+	return fate, see
 }
 
 // pause stops a process until the locks of its records have run out. It missed
 // if they were lost otherwise.
 func (d *director) pause(ctx context.Context, s faults.Strike, c chance) {
-	p := d.fleet.process(c.slot)
-	p.link.Hold()
-	defer p.link.Resume()
-	hit := c.held(d.b, d.pattern) && await(ctx, patience, func() bool { return c.records.none(d.b, share.Acquired) })
+	c.process.link.Hold()
+	defer c.process.link.Resume()
+	hit := d.site.held(c)
 	if hit {
 		var err error
-		if hit, err = expired(ctx, d.b, c.records); err != nil {
+		if hit, err = d.site.lapse(ctx, c.records); err != nil && ctx.Err() == nil {
 			d.fail(err)
 		}
 	}
@@ -74,31 +60,33 @@ func (d *director) pause(ctx context.Context, s faults.Strike, c chance) {
 
 // zombie stops a process, has another take over, and wakes it.
 func (d *director) zombie(ctx context.Context, s faults.Strike, c chance) {
-	old := d.fleet.process(c.slot)
-	old.link.Hold()
-	defer old.link.Resume()
-	hit := c.held(d.b, d.pattern)
-	if err := d.fleet.start(ctx, c.slot); err != nil {
+	c.process.link.Hold()
+	defer c.process.link.Resume()
+	hit := d.site.held(c)
+	if err := d.fleet.start(ctx, c.slot()); err != nil {
 		d.fail(err)
 		return
 	}
-	fenced := func() bool { // its transaction was aborted one epoch up, and then the other got its own
-		v := view(d.b, c.id)
-		return v.ProducerID != c.key.ProducerID || v.ProducerEpoch >= c.key.ProducerEpoch+2
-	}
-	if !await(ctx, patience, fenced) {
+	if !await(ctx, d.fleet.times.patience(), func() bool { return d.site.fenced(ctx, c) }) {
 		d.fail(fmt.Errorf("nobody took over from %v", c))
 		return
 	}
 	d.mu.Lock()
 	d.woken[c.key] = false
 	d.mu.Unlock()
-	d.fleet.cfg.Dead.Go(func() { d.fate(ctx, s, c, old, hit) })
+	d.fleet.cfg.Dead.Go(func() { d.fate(ctx, s, c, hit) })
+}
+
+// supplanted tells whether a transactional id with these is another producer's:
+// the transaction was aborted one epoch up, and then the other got its own.
+func (c chance) supplanted(id int64, epoch int16) bool {
+	return id != c.key.ProducerID || epoch >= c.key.ProducerEpoch+2
 }
 
 // fate waits for a zombie's end: it must have tried to commit and been told that
 // it is fenced.
-func (d *director) fate(ctx context.Context, s faults.Strike, c chance, zombie *process, hit bool) {
+func (d *director) fate(ctx context.Context, s faults.Strike, c chance, hit bool) {
+	zombie := c.process
 	select {
 	case <-zombie.done:
 	case <-ctx.Done():

@@ -17,11 +17,11 @@ type watch struct {
 	lines    [][]byte
 	piece    int // records fed at once while faults are to come
 	stall    time.Duration
+	site     site
 	count    *counts
 	director *director
 	client   *kgo.Client
 	admin    *kadm.Client
-	aborts   func() (int, error) // transactions aborted, by the coordinator
 
 	fed  int
 	left int64 // of these
@@ -50,7 +50,7 @@ func (w *watch) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tell.C:
-			aborts, err := w.aborts()
+			aborts, err := w.aborts(ctx)
 			if err != nil {
 				return err
 			}
@@ -73,14 +73,19 @@ func (w *watch) run(ctx context.Context) error {
 
 // step asks how far the group is and feeds.
 func (w *watch) step(ctx context.Context) (done bool, err error) {
-	if w.left, err = lag(ctx, w.admin, w.fed); err != nil {
+	left, err := lag(ctx, w.admin, w.site.names(), w.fed)
+	switch {
+	case kerr.IsRetriable(err): // a coordinator that is not there yet, or moves; stall bounds it
+		return false, nil
+	case err != nil:
 		return false, err
 	}
+	w.left = left
 	n := min(w.next(), len(w.lines)-w.fed)
 	if n == 0 {
 		return w.left == 0 && w.fed == len(w.lines) && w.director.idle(), nil
 	}
-	err = feed(ctx, w.client, w.lines[w.fed:w.fed+n], w.fed)
+	err = feed(ctx, w.client, w.site.names().Source, w.lines[w.fed:w.fed+n], w.fed)
 	w.fed, w.left = w.fed+n, w.left+int64(n)
 	return false, err
 }
@@ -99,24 +104,29 @@ func (w *watch) next() int {
 	return 0
 }
 
+// aborts is how many transactions were aborted so far.
+func (w *watch) aborts(ctx context.Context) (int, error) {
+	return w.site.aborts(ctx, w.count.aborted.Load())
+}
+
 func (w *watch) progress(after time.Duration, aborts int) string {
 	n := w.done()
 	return fmt.Sprintf("%d of %d records, %d transactions committed, %d aborted, %.0f records/s", n, len(w.lines), w.count.committed.Load(), aborts, float64(n)/after.Seconds())
 }
 
 // lag is how many of the records fed are not done for the group.
-func lag(ctx context.Context, adm *kadm.Client, input int) (int64, error) {
-	groups, err := adm.DescribeShareGroupOffsets(ctx, group)
+func lag(ctx context.Context, adm *kadm.Client, at names, input int) (int64, error) {
+	groups, err := adm.DescribeShareGroupOffsets(ctx, at.group)
 	if err == nil {
-		err = groups[group].Err
+		err = groups[at.group].Err
 	}
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // nobody has joined yet
 		return 0, fmt.Errorf("lag: %w", err)
 	}
 	left := int64(input)
-	for _, o := range groups[group].Offsets[topics.Source] {
+	for _, o := range groups[at.group].Offsets[at.Source] {
 		if o.Err != nil {
-			return 0, fmt.Errorf("lag of %s-%d: %w", topics.Source, o.Partition, o.Err)
+			return 0, fmt.Errorf("lag of %s-%d: %w", at.Source, o.Partition, o.Err)
 		}
 		if o.Lag >= 0 { // -1: not read yet, so all of it is left
 			left -= fed(input, o.Partition) - o.Lag
@@ -127,9 +137,15 @@ func lag(ctx context.Context, adm *kadm.Client, input int) (int64, error) {
 
 // gone waits until the group has no members: those killed leave it only when
 // their sessions end. Of any that stays longer the audit tells.
-func gone(ctx context.Context, adm *kadm.Client) {
-	await(ctx, patience, func() bool {
-		groups, err := adm.DescribeShareGroups(ctx, group)
-		return err == nil && len(groups[group].Members) == 0
+func (w *watch) gone(ctx context.Context, now times, tell func(string)) {
+	group, told := w.site.names().group, false
+	await(ctx, now.patience(), func() bool {
+		groups, err := w.admin.DescribeShareGroups(ctx, group)
+		n := len(groups[group].Members)
+		if n > 0 && !told {
+			tell(fmt.Sprintf("nothing is left; waiting for the sessions of what was killed to end (%d, up to %v)", n, now.session))
+			told = true
+		}
+		return err == nil && n == 0
 	})
 }

@@ -79,6 +79,26 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// Of what is left out nothing is planned or asked; all else stays as it was.
+func TestWithout(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	full := New(Heavy, 1, 1707)
+	p := full.Without(LeaderMove)
+	if len(full.Strikes) != 18 || len(p.Strikes) != 15 || slices.ContainsFunc(p.Strikes, func(s Strike) bool { return s.Kind == LeaderMove }) || !maps.Equal(p.Handler, full.Handler) {
+		t.Fatalf("%d strikes, of %d", len(p.Strikes), len(full.Strikes))
+	}
+	got := p.Tally()
+	for _, k := range Kinds() {
+		got[k].Fired = got[k].Planned
+	}
+	if out := got.Unfired(Heavy, p.Left...); out != nil {
+		t.Errorf("unfired %q", out)
+	}
+	if out := got.Unfired(Heavy); !slices.Equal(out, []string{"leader-move 0 of 3"}) {
+		t.Errorf("nothing left out: unfired %q", out)
+	}
+}
+
 func TestLevel(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
 	for _, want := range []Level{Off, Light, Heavy} {

@@ -1,6 +1,6 @@
 // Package link is the network of one process of the demo: all connections that
 // it dials, so that a process can be killed or paused as a whole while the
-// others run on.
+// others run on, and one of its requests or an answer be lost.
 package link
 
 import (
@@ -9,10 +9,17 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/sharetxn/sharetxn/internal/broker/frame"
 )
 
 // Link is one process's network. The zero Link works; safe for concurrent use.
 type Link struct {
+	// Watch says of each request what becomes of it when it is about to leave; nil
+	// lets all go. To be set before the first dial. It is called from the
+	// connections' goroutines.
+	Watch func(frame.Request) Fate
+
 	mu    sync.Mutex
 	held  chan struct{} // closed by Resume; nil: nothing is held
 	cut   bool
@@ -29,7 +36,7 @@ func (l *Link) DialContext(ctx context.Context, network, address string) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, link: l, closed: make(chan struct{})}
+	c := &conn{Conn: inner, link: l, closed: make(chan struct{}), awaited: make(map[int32]Fate)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cut {
@@ -108,16 +115,28 @@ func refused() error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 }
 
-// conn is a connection whose traffic the link can hold.
+// conn is a connection whose traffic the link can hold. Like kgo it takes one
+// Write and one Read at a time.
 type conn struct {
 	net.Conn
 	link   *Link
 	once   sync.Once
 	closed chan struct{}
+
+	unsent []byte // of a request that is not whole yet
+	answer []byte // what Read read last
+	unread []byte // of answer
+
+	mu      sync.Mutex
+	awaited map[int32]Fate // by correlation id; nil once the connection has ended
 }
 
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+func (c *conn) Read(b []byte) (n int, err error) {
+	if c.link.Watch == nil {
+		n, err = c.Conn.Read(b)
+	} else {
+		n, err = c.receive(b)
+	}
 	if held := c.link.pass(c.closed); held != nil {
 		return 0, net.ErrClosed
 	}
@@ -128,7 +147,10 @@ func (c *conn) Write(b []byte) (int, error) {
 	if err := c.link.pass(c.closed); err != nil {
 		return 0, net.ErrClosed
 	}
-	return c.Conn.Write(b)
+	if c.link.Watch == nil {
+		return c.Conn.Write(b)
+	}
+	return c.send(b)
 }
 
 func (c *conn) Close() error {
@@ -137,6 +159,7 @@ func (c *conn) Close() error {
 		delete(c.link.conns, c)
 		c.link.mu.Unlock()
 		close(c.closed)
+		c.forsake()
 	})
 	return c.Conn.Close()
 }
