@@ -28,6 +28,7 @@ const (
 type Tap struct {
 	mu     sync.Mutex
 	decide func(key int16) Fate
+	look   func(key, version int16, answer []byte)
 	seen   map[int16]int
 	lost   map[Fate]int
 	conns  map[net.Conn]struct{}
@@ -44,6 +45,15 @@ func (t *Tap) Decide(fn func(key int16) Fate) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.decide = fn
+}
+
+// Look lets fn see each answer before its client does: the API key and version of
+// the request, and what comes after the correlation id. fn is called from each
+// connection's goroutine and must not keep the bytes; nil ends it.
+func (t *Tap) Look(fn func(key, version int16, answer []byte)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.look = fn
 }
 
 // Seen is the number of requests with that API key.
@@ -78,7 +88,7 @@ func (t *Tap) Dial(ctx context.Context, network, addr string) (net.Conn, error) 
 		return nil, err
 	}
 	client, inner := net.Pipe()
-	l := &line{tap: t, client: inner, broker: broker, doomed: make(map[uint32]bool)}
+	l := &line{tap: t, client: inner, broker: broker, asked: make(map[uint32]asked)}
 	t.mu.Lock()
 	t.conns[broker] = struct{}{}
 	t.mu.Unlock()
@@ -93,8 +103,14 @@ type line struct {
 	tap            *Tap
 	client, broker net.Conn
 
-	mu     sync.Mutex
-	doomed map[uint32]bool // correlation ids whose answers are to be lost
+	mu    sync.Mutex
+	asked map[uint32]asked // by correlation id, until answered
+}
+
+// asked is a request under way.
+type asked struct {
+	key, version int16
+	doomed       bool // its answer is to be lost
 }
 
 // run copies one direction; when it ends both do.
@@ -117,17 +133,15 @@ func (l *line) requests() error {
 			return err
 		}
 		// size, API key, version, correlation id
-		key, id := int16(binary.BigEndian.Uint16(frame[4:])), binary.BigEndian.Uint32(frame[8:])
-		switch l.tap.fate(key) {
-		case LoseRequest:
+		key, version, id := int16(binary.BigEndian.Uint16(frame[4:])), int16(binary.BigEndian.Uint16(frame[6:])), binary.BigEndian.Uint32(frame[8:])
+		fate := l.tap.fate(key)
+		if fate == LoseRequest {
 			l.tap.count(LoseRequest)
 			return errCut
-		case LoseAnswer:
-			l.mu.Lock()
-			l.doomed[id] = true
-			l.mu.Unlock()
-		case Pass:
 		}
+		l.mu.Lock()
+		l.asked[id] = asked{key, version, fate == LoseAnswer}
+		l.mu.Unlock()
 		if _, err := l.broker.Write(frame); err != nil {
 			return err
 		}
@@ -140,13 +154,16 @@ func (l *line) answers() error {
 		if err != nil {
 			return err
 		}
+		id := binary.BigEndian.Uint32(frame[4:])
 		l.mu.Lock()
-		doomed := l.doomed[binary.BigEndian.Uint32(frame[4:])]
+		was := l.asked[id]
+		delete(l.asked, id)
 		l.mu.Unlock()
-		if doomed {
+		if was.doomed {
 			l.tap.count(LoseAnswer)
 			return errCut
 		}
+		l.tap.show(was, frame[8:])
 		if _, err := l.client.Write(frame); err != nil {
 			return err
 		}
@@ -161,6 +178,15 @@ func (t *Tap) fate(key int16) Fate {
 		return Pass
 	}
 	return t.decide(key)
+}
+
+func (t *Tap) show(was asked, answer []byte) {
+	t.mu.Lock()
+	look := t.look
+	t.mu.Unlock()
+	if look != nil {
+		look(was.key, was.version, answer)
+	}
 }
 
 func (t *Tap) count(f Fate) {

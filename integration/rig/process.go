@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// ErrLate is of a process that was told to end, and had to be killed.
+var ErrLate = errors.New("the process did not end in time")
+
 // Process is a process of members. It ends in good order when its standard input
 // does, and with its parent.
 type Process struct {
@@ -80,9 +83,11 @@ func (p *Process) Kill() error {
 func (p *Process) End(within time.Duration) error {
 	_ = p.stdin.Close() // fails for one that has ended
 	limit := time.AfterFunc(within, func() { _ = p.cmd.Process.Kill() })
-	defer limit.Stop()
 	<-p.done
-	if p.err != nil {
+	switch {
+	case !limit.Stop():
+		return fmt.Errorf("%s: %w: not within %v\n%s", p.name, ErrLate, within, p.said())
+	case p.err != nil:
 		return fmt.Errorf("%s: %w\n%s", p.name, p.err, p.said())
 	}
 	return nil

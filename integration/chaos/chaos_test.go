@@ -1,0 +1,65 @@
+package chaos
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn/integration/chaos/task"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+)
+
+var (
+	records   = flag.Int("records", 60_000, "`records` to produce")
+	during    = flag.Duration("during", 50*time.Second, "how long faults last at least")
+	seed      = flag.Uint64("seed", 1, "`seed` of all that is random")
+	guarantee = flag.String("guarantee", "ledger", "`guarantee` of the members")
+)
+
+// required must happen in a trial, or it has proved nothing.
+func required(guarantee string) []string {
+	all := []string{
+		"kill outside", "kill at poison", "stop outside", "stop outside, replaced", "fenced by another of its name",
+		"brokers killed", "requests with acknowledgements lost", "acknowledgements lost", "answers to EndTxn lost",
+		"handler failed", "handler released",
+		"leader moves of source", "leader moves of output", "leader moves of transaction state", "leader moves of share state",
+	}
+	for _, s := range steps {
+		all = append(all, "kill at "+s)
+	}
+	if guarantee != "ledger" {
+		return slices.DeleteFunc(all, func(s string) bool { return s == "kill at loaded" || s == "kill at looked" || s == "kill at checked" })
+	}
+	return append(all, "leader moves of ledger", "conflicts on done", "conflicts on open",
+		"records found done", "records found wait", "ledger gap", "ledger truncated")
+}
+
+// All at once, until everything has happened, and then calm. What is visible in
+// the end is what the source asks for, once each.
+func TestChaos(t *testing.T) {
+	ctx := testkit.Deadline(t, 2*time.Minute+4**during)
+	k := three(ctx, t)
+	w := newWorld(ctx, t, k, setup{
+		name: "chaos", guarantee: *guarantee, lock: time.Second, seed: *seed, members: 2,
+		poison: task.Poison{Reject: 5_000, Fail: 10_000, Kill: 20_000},
+	})
+	t.Cleanup(func() { t.Logf("seed %d, %s, %d processes%s", *seed, *guarantee, w.lives.Load(), w.figures()) })
+	began := time.Now()
+	over := make(chan struct{})
+	close(over) // nothing is kept back
+	produced := make(chan error, 1)
+	go func() { produced <- w.load.Produce(ctx, *records, *during*9/10, over) }()
+	must(t, w.storm(ctx, *during, required(*guarantee), func() bool { return true }))
+	must(t, <-produced)
+	stormed := time.Since(began)
+	must(t, w.calm(ctx, processes))
+	took := time.Since(began)
+	v, err := w.verify(ctx)
+	must(t, err)
+	t.Logf("faults for %.0fs, all done after %.0fs, %.0f records/s", stormed.Seconds(), took.Seconds(), float64(*records)/took.Seconds())
+	t.Log(v)
+	if v.Sources != *records || len(v.Findings) > 0 {
+		t.Error("the promise is broken")
+	}
+}

@@ -1,0 +1,217 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sharetxn/sharetxn/integration/rig"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// processes of members in a trial.
+const processes = 3
+
+// storm lets members work, and come to every harm there is, for at least as long
+// as it takes: until each of what must happen has happened, and done says that it
+// is enough. Everything is whole again afterwards, but for members, who are gone.
+func (w *world) storm(ctx context.Context, atLeast time.Duration, required []string, done func() bool) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	var slots []*slot
+	var members, faults sync.WaitGroup
+	for i := range processes {
+		rng := rand.New(rand.NewPCG(w.seed, uint64(100+i)))
+		s := &slot{w: w, instance: fmt.Sprint("i", i), orders: make(chan order)}
+		s.harm = func(life int) harm { return someHarm(rng, i, life) }
+		slots = append(slots, s)
+		members.Go(func() { s.keep(working) })
+	}
+	raging, calm := context.WithCancel(ctx)
+	defer calm()
+	fault := func(fn func(ctx context.Context) error) {
+		faults.Go(func() {
+			if err := fn(raging); err != nil && ctx.Err() == nil {
+				w.fail(err)
+			}
+		})
+	}
+	fault(func(ctx context.Context) error { return w.harass(ctx, slots) })
+	fault(w.killBrokers)
+	fault(w.moveLeaders)
+	fault(w.watchLeaders)
+	fault(func(ctx context.Context) error { return w.tell(ctx, required) })
+	enough := time.Now().Add(atLeast)
+	err := rig.Until(ctx, "every fault has happened", func() bool {
+		return w.failed() != nil || time.Now().After(enough) && done() && len(w.missing(required)) == 0
+	})
+	calm()
+	faults.Wait()
+	stop()
+	members.Wait()
+	w.wg.Wait()
+	if missing := w.missing(required); err != nil && len(missing) > 0 {
+		err = fmt.Errorf("%w: not yet: %q", err, missing)
+	}
+	if failed := w.failed(); failed != nil {
+		err = failed
+	}
+	return err
+}
+
+// tell logs how far it is.
+func (w *world) tell(ctx context.Context, required []string) error {
+	began := time.Now()
+	return every(ctx, func() time.Duration { return 10 * time.Second }, func(int) error {
+		w.logf("%4.0fs: the group lags by %d; not yet: %q", time.Since(began).Seconds(), rig.Lag(ctx, w.adm, w.job.Group, partitions), w.missing(required))
+		return nil
+	})
+}
+
+// missing are those of the required that have not happened.
+func (w *world) missing(required []string) []string {
+	return slices.DeleteFunc(slices.Clone(required), func(what string) bool { return w.counted(what) > 0 })
+}
+
+// someHarm is what a process does to itself. Where it kills itself goes by turns,
+// so that each step comes in time.
+func someHarm(rng *rand.Rand, slot, life int) harm {
+	h := harm{
+		KillAt: steps[(life*processes+slot)%len(steps)], KillAfter: 4*time.Second + upTo(rng, 10*time.Second),
+		StopAt: steps, StopEvery: 12 * time.Second, StopFor: 1200*time.Millisecond + upTo(rng, time.Second),
+		Fail: 0.002, Release: 0.0005,
+		LoseAcks: 6 * time.Second, LoseEnds: 6 * time.Second,
+	}
+	if rare[h.KillAt] {
+		h.KillAfter = 0
+	}
+	return h
+}
+
+// steps of the work at which processes kill and stop themselves.
+var steps = []string{"polled", "looked", "handled", "begun", "produced", "frozen", "checked", "ended", "settled", "loaded"}
+
+// rare are steps that a process comes to once.
+var rare = map[string]bool{"loaded": true}
+
+// harass kills and stops processes at any moment.
+func (w *world) harass(ctx context.Context, slots []*slot) error {
+	rng := rand.New(rand.NewPCG(w.seed, 200))
+	return every(ctx, func() time.Duration { return 3*time.Second + upTo(rng, 3*time.Second) }, func(n int) error {
+		var o order
+		switch n % 4 {
+		case 0, 2:
+			o.stop = 1200*time.Millisecond + upTo(rng, 2*time.Second) // longer than a lock
+		case 1:
+			o.kill = true
+		case 3: // longer than a session, and than a transaction may take
+			o.stop, o.replace = session+2*time.Second+upTo(rng, 2*time.Second), true
+		}
+		select {
+		case slots[rng.IntN(len(slots))].orders <- o:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+}
+
+// killBrokers kills one broker after another, and starts it again.
+func (w *world) killBrokers(ctx context.Context) error {
+	return every(ctx, func() time.Duration { return 8 * time.Second }, func(n int) error {
+		id, err := w.brokers.Victim(ctx, n)
+		if ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		// What is begun is finished, so that the cluster is whole afterwards.
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if err := w.brokers.Kill(whole, id); err != nil {
+			return fmt.Errorf("kill broker %d: %w", id, err)
+		}
+		w.count("brokers killed", 1)
+		return nil
+	})
+}
+
+// moveLeaders lets others lead the source, and the ledger.
+func (w *world) moveLeaders(ctx context.Context) error {
+	return every(ctx, func() time.Duration { return 20 * time.Second }, func(int) error {
+		within, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		if w.brokers.MoveLeaders(within) == nil { // with a broker down not all can move
+			w.count("leaders moved by hand", 1)
+		}
+		return nil
+	})
+}
+
+// watchLeaders counts leaders that change.
+func (w *world) watchLeaders(ctx context.Context) error {
+	led := make(map[string]map[int32]int32)
+	return every(ctx, func() time.Duration { return 300 * time.Millisecond }, func(int) error {
+		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		topics, err := w.adm.ListTopicsWithInternal(soon)
+		if err != nil {
+			return nil // the broker that was asked is down; the next is asked in a moment
+		}
+		topics.EachPartition(func(p kadm.PartitionDetail) {
+			of := w.role(p.Topic)
+			if of == "" || p.Leader < 1 {
+				return
+			}
+			if led[p.Topic] == nil {
+				led[p.Topic] = make(map[int32]int32)
+			}
+			if before, known := led[p.Topic][p.Partition]; known && before != p.Leader {
+				w.count("leader moves of "+of, 1)
+			}
+			led[p.Topic][p.Partition] = p.Leader
+		})
+		return nil
+	})
+}
+
+// role of a topic in the trial; empty if it has none.
+func (w *world) role(topic string) string {
+	switch topic {
+	case w.job.Source:
+		return "source"
+	case w.job.Output:
+		return "output"
+	case w.ledger():
+		return "ledger"
+	case "__transaction_state":
+		return "transaction state"
+	case "__share_group_state":
+		return "share state"
+	}
+	return ""
+}
+
+// ledger is the name of the group's ledger topic.
+func (w *world) ledger() string { return "__sharetxn_ledger." + w.job.Group }
+
+// every does fn now and again until ctx ends, with pauses between.
+func every(ctx context.Context, pause func() time.Duration, fn func(n int) error) error {
+	timer := time.NewTimer(pause())
+	defer timer.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := fn(n); err != nil {
+			return err
+		}
+		timer.Reset(pause())
+	}
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }

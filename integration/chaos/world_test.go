@@ -1,0 +1,239 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/integration/chaos/task"
+	"github.com/sharetxn/sharetxn/integration/chaos/verify"
+	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/integration/rig"
+	"github.com/sharetxn/sharetxn/integration/target"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	partitions = 3 // of the source; of the results, which spreads each transaction
+	limit      = 10
+	session    = 5 * time.Second
+)
+
+// world is one trial on a cluster: topics, a group, and processes of members.
+type world struct {
+	k       *kafka.Cluster
+	adm     *kadm.Client
+	ours    *sharetxn.Cluster
+	brokers rig.Brokers
+	load    *rig.Load
+	live    *verify.Live
+	dir     string
+	program string // that processes run
+	logf    func(format string, args ...any)
+	seed    uint64
+	job     job // but for what is different in each process
+	rounds  []verify.Round
+	lives   atomic.Int64
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	counts   map[string]int64
+	journals []string
+	errs     []error
+}
+
+// setup is what trials differ in.
+type setup struct {
+	name      string
+	guarantee string
+	lock      time.Duration
+	poison    task.Poison
+	program   string // empty: the test's own
+	seed      uint64
+	members   int // of each process
+}
+
+// three are brokers for all trials of a test.
+func three(ctx context.Context, t *testing.T) *kafka.Cluster {
+	t.Helper()
+	k, err := target.Start(ctx, t.TempDir(), 3,
+		kafka.Set("group.share.min.session.timeout.ms", session.Milliseconds()))
+	target.Require(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(k.Logs())
+		}
+		must(t, k.Stop())
+	})
+	return k
+}
+
+// newWorld makes topics and group, and begins to read along.
+func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *world {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	w := &world{k: k, logf: t.Logf, dir: t.TempDir(), program: cmp.Or(s.program, self), seed: s.seed, counts: make(map[string]int64), rounds: make([]verify.Round, 1)}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Seeds()...), kgo.MetadataMinAge(50*time.Millisecond))
+	must(t, err)
+	t.Cleanup(cl.Close)
+	w.adm = kadm.NewClient(cl)
+	w.job = job{
+		Seeds: k.Seeds(), Group: s.name, Source: s.name + "-source", Output: s.name + "-output", Dead: s.name + "-dead",
+		Topics: make(map[string]string), Guarantee: s.guarantee, Members: max(s.members, 1), MaxRecords: 25, Round: 1,
+		Lock: s.lock, Margin: s.lock / 5, TransactionTimeout: 4 * time.Second,
+	}
+	var results []verify.Part
+	for _, topic := range []string{w.job.Source, w.job.Output, w.job.Dead} {
+		made, err := w.adm.CreateTopic(ctx, partitions, 3, nil, topic)
+		must(t, err)
+		w.job.Topics[hex.EncodeToString(made.ID[:])] = topic
+		for p := range int32(partitions) {
+			if topic != w.job.Source {
+				results = append(results, verify.Part{Topic: topic, Partition: p})
+			}
+		}
+	}
+	w.ours, err = sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(k.Seeds()...)))
+	must(t, err)
+	t.Cleanup(w.ours.Close)
+	must(t, groupconfig.Set(ctx, w.ours, s.name, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted),
+		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(session)))
+	w.brokers = rig.Brokers{Cluster: k, Admin: w.adm, Topic: w.job.Source, Partitions: partitions}
+	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, partitions, s.poison.Value)
+	must(t, err)
+	t.Cleanup(w.load.Close)
+	w.live, err = verify.Watch(ctx, k.Seeds(), results...)
+	must(t, err)
+	t.Cleanup(w.live.Close)
+	return w
+}
+
+func (w *world) count(what string, n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[strings.ReplaceAll(what, "-", " ")] += n
+}
+
+func (w *world) counted(what string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[what]
+}
+
+// fail notes what no fault excuses.
+func (w *world) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.errs) < 10 {
+		w.errs = append(w.errs, err)
+	}
+}
+
+func (w *world) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Join(w.errs...)
+}
+
+// calm has n processes work that come to no harm, until there is nothing left to
+// do; then they end.
+func (w *world) calm(ctx context.Context, n int) error {
+	working, stop := context.WithCancel(ctx)
+	var slots sync.WaitGroup
+	for i := range n {
+		s := &slot{w: w, instance: fmt.Sprint("i", i), harm: func(int) harm { return harm{} }}
+		slots.Go(func() { s.keep(working) })
+	}
+	err := rig.Until(ctx, "all is done", func() bool { return w.drained(ctx) || w.failed() != nil })
+	stop()
+	slots.Wait()
+	w.wg.Wait()
+	return errors.Join(err, w.failed())
+}
+
+// drained tells whether the group lags by nothing and no transaction is open.
+func (w *world) drained(ctx context.Context) bool {
+	if rig.Lag(ctx, w.adm, w.job.Group, partitions) != 0 {
+		return false
+	}
+	ends, err := w.adm.ListEndOffsets(ctx, w.job.Output, w.job.Dead)
+	if err != nil || ends.Error() != nil {
+		return false
+	}
+	stable, err := w.adm.ListCommittedOffsets(ctx, w.job.Output, w.job.Dead)
+	if err != nil || stable.Error() != nil {
+		return false
+	}
+	all := true
+	ends.Each(func(o kadm.ListedOffset) {
+		s, _ := stable.Lookup(o.Topic, o.Partition)
+		all = all && s.Offset == o.Offset
+	})
+	return all
+}
+
+// verify has the trial judged.
+func (w *world) verify(ctx context.Context) (*verify.Verdict, error) {
+	return verify.Trial{
+		Seeds: w.k.Seeds(), Group: w.job.Group, Sources: []string{w.job.Source}, Results: []string{w.job.Output, w.job.Dead},
+		Limit: limit, Rounds: w.rounds, Deliveries: w.deliveries,
+	}.Verify(ctx, w.live)
+}
+
+// deliveries reads from the journals what brokers delivered again.
+func (w *world) deliveries(tell func(round int, at task.At, count int)) error {
+	for _, name := range w.journals {
+		lines, err := (&follower{name: name}).more()
+		if err != nil {
+			return err
+		}
+		for _, f := range lines {
+			if f[0] != wordDeliver {
+				continue
+			}
+			var round, count int
+			var at task.At
+			var last int64
+			if _, err := fmt.Sscan(strings.Join(f[1:], " "), &round, &at.Topic, &at.Partition, &at.Offset, &last, &count); err != nil {
+				return fmt.Errorf("%s: %q: %w", name, f, err)
+			}
+			w.count("redeliveries", last-at.Offset+1)
+			for ; at.Offset <= last; at.Offset++ {
+				tell(round, at, count)
+			}
+		}
+	}
+	return nil
+}
+
+// figures are all counts, in order.
+func (w *world) figures() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	for _, what := range slices.Sorted(maps.Keys(w.counts)) {
+		fmt.Fprintf(&b, "\n%8d %s", w.counts[what], what)
+	}
+	return b.String()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
