@@ -123,7 +123,8 @@ func otherGuarantee(op, group, guarantee string) error {
 	return &sharetxn.Error{Op: op, Class: sharetxn.ClassFatal, Group: group, Err: fmt.Errorf("%w: %s; to move it, stop its members and run: sharetxn ledger move --bootstrap $BOOTSTRAP --group %s --to ledger", ErrGuarantee, guarantee, group)}
 }
 
-// read gives the states of all partitions that the ledger has now.
+// read gives the states of all partitions that the ledger has now. A topic that is
+// not there, or holds what this library does not understand, is fatal.
 func read(ctx context.Context, co *core.Cluster, client *kgo.Client, group string) (topic.States, error) {
 	name := topic.Name(group)
 	infos, refused, err := topic.Describe(ctx, client, name)
@@ -136,5 +137,9 @@ func read(ctx context.Context, co *core.Cluster, client *kgo.Client, group strin
 	case infos[0].Partitions == 0:
 		return nil, unusable("Ledger", group, topic.ErrMissing)
 	}
-	return topic.ReadStates(ctx, co, group, infos[0].Partitions)
+	states, err := topic.ReadStates(ctx, co, group, infos[0].Partitions)
+	if topic.Remedy(group, err) != "" {
+		return nil, unusable("Ledger", group, err)
+	}
+	return states, err
 }

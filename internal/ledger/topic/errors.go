@@ -31,8 +31,10 @@ func Remedy(group string, err error) string {
 	switch {
 	case errors.Is(err, ErrMissing), errors.Is(err, ErrNoGeneration):
 		return "sharetxn ledger create --bootstrap $BOOTSTRAP --group " + group + " --topics TOPICS"
-	case errors.Is(err, ErrMixed), errors.Is(err, ErrResetting):
+	case errors.Is(err, ErrResetting):
 		return "sharetxn ledger reset --bootstrap $BOOTSTRAP --group " + group + " --to TIME"
+	case errors.Is(err, ErrMixed):
+		return "sharetxn ledger reset --bootstrap $BOOTSTRAP --group " + group + " --to TIME, or again the sharetxn ledger move that did not end"
 	case errors.Is(err, entry.ErrVersion):
 		return "update sharetxn in this process; all processes of the group should have the same"
 	case errors.Is(err, entry.ErrCorrupt):

@@ -48,6 +48,15 @@ func (s States) Lacking() (out []int32) {
 	return out
 }
 
+// All are the numbers of the partitions.
+func (s States) All() []int32 {
+	out := make([]int32, len(s))
+	for p := range s {
+		out[p] = int32(p)
+	}
+	return out
+}
+
 // Current is the generation of the ledger. Errors, with what was found, are
 // ErrNoGeneration, ErrMixed and ErrResetting.
 func (s States) Current() (entry.Generation, error) {
@@ -117,7 +126,9 @@ func WriteGeneration(ctx context.Context, co *core.Cluster, group string, g entr
 	if err != nil {
 		return Failed("Produce", group, "", err)
 	}
-	cl, err := co.NewClient(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0))
+	// By default kgo waits beyond ctx for what may have been written. A record that
+	// comes later than its writer gave up does no harm: the next has a higher number.
+	cl, err := co.NewClient(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0), kgo.AllowIdempotentProduceCancellation())
 	if err != nil {
 		return Failed("Produce", group, "", err)
 	}
