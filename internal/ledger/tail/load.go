@@ -56,18 +56,15 @@ func (l *Ledger) widen(ctx context.Context, width int) error {
 	if width <= len(have) {
 		return nil
 	}
-	logs, err := l.bounds(ctx)
+	logs, err := l.bounds(ctx, upTo(len(have), width)...)
 	if err != nil {
-		return fmt.Errorf("asking where the log of topic %s begins and ends: %w", l.topic, err)
-	}
-	if len(logs) < width {
-		return fmt.Errorf("topic %s: %d of %d partitions tell their offsets", l.topic, len(logs), width)
+		return err
 	}
 	all := make([]*part, width)
 	at := make(map[int32]kgo.Offset)
 	for n := copy(all, have); n < width; n++ {
-		all[n] = newPart(l.group, int32(n), logs[n])
-		at[int32(n)] = kgo.NewOffset().At(logs[n].start)
+		all[n] = newPart(l.group, int32(n), logs[int32(n)])
+		at[int32(n)] = kgo.NewOffset().At(logs[int32(n)].start)
 	}
 	l.parts.Store(&all)
 	l.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{l.topic: at})
@@ -98,7 +95,7 @@ func (l *Ledger) load(ctx context.Context) error {
 		case <-tick.C:
 			// kgo begins at the log's start by itself where that lies behind the
 			// offset that it was given; if nothing is left there, nothing comes.
-			if logs, err := l.bounds(ctx); err == nil && int(behind.n) < len(logs) {
+			if logs, err := l.bounds(ctx, behind.n); err == nil {
 				how, skipped, err := behind.settle(l.group, logs[behind.n])
 				if err != nil {
 					return err

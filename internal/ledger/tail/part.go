@@ -24,6 +24,9 @@ type part struct {
 	// lost: the log is not the one that was read. Nothing is read on, and nothing
 	// is said, before all of it is read anew.
 	lost bool
+	// gapped: there was a gap at some time, so that starts count only together
+	// with the end of the log.
+	gapped bool
 
 	moved signal // it was read on
 }
@@ -44,9 +47,6 @@ const (
 	anew                   // at the log's start, with nothing known
 )
 
-// bounds of a partition's log: its start, and the high watermark.
-type bounds struct{ start, end int64 }
-
 // settle brings the index to where the log can be read on; skipped are the
 // offsets that are known no more, or never were.
 func (p *part) settle(group string, log bounds) (how resumption, skipped int64, err error) {
@@ -55,10 +55,10 @@ func (p *part) settle(group string, log bounds) (how resumption, skipped int64, 
 	switch next := p.ix.Next(); {
 	case p.lost || next > log.end:
 		p.ix, p.until, p.lost = index.New(group, p.n, log.start), log.end, false
-		// What was cut off may have said anything.
+		p.gapped = true // what was cut off may have said anything
 		return anew, max(0, next-log.end), p.ix.Gap(log.start)
 	case next < log.start:
-		p.until = max(p.until, log.end)
+		p.until, p.gapped = max(p.until, log.end), true
 		return skip, log.start - next, p.ix.Gap(log.start)
 	default:
 		return goOn, 0, nil
@@ -88,6 +88,14 @@ func (p *part) loaded() bool {
 
 func (p *part) loadedLocked() bool { return !p.lost && p.ix.Next() >= p.until }
 
+// asked is what a start is told with: the next offset, and whether the end of
+// the log is needed too.
+func (p *part) asked() (asOf int64, gapped bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ix.Next(), p.gapped
+}
+
 func (p *part) current() (entry.Generation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,6 +123,7 @@ func (p *part) apply(records []*kgo.Record) (got read, err error) {
 		}
 		if r.Offset > next {
 			got.skipped += r.Offset - next
+			p.gapped = true
 			if err := p.ix.Gap(r.Offset); err != nil {
 				return got, err
 			}

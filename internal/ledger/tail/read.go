@@ -9,7 +9,6 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/index"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -130,12 +129,9 @@ func (l *Ledger) troubled(ctx context.Context, p *part, err error, lost map[*par
 func (l *Ledger) relocate(ctx context.Context, p *part) bool {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	logs, err := l.bounds(ctx)
-	if err == nil && int(p.n) >= len(logs) {
-		err = kerr.UnknownTopicOrPartition
-	}
+	logs, err := l.bounds(ctx, p.n)
 	if err != nil {
-		l.told.trouble(l, fmt.Errorf("asking where partition %d begins: %w", p.n, err))
+		l.told.trouble(l, err)
 		return false
 	}
 	how, skipped, err := p.settle(l.group, logs[p.n])
@@ -157,36 +153,6 @@ func (l *Ledger) relocate(ctx context.Context, p *part) bool {
 	p.moved.fire()
 	l.changed.fire()
 	return true
-}
-
-// bounds asks for all partitions, in order.
-func (l *Ledger) bounds(ctx context.Context) ([]bounds, error) {
-	admin := kadm.NewClient(l.client)
-	// The start first: what is deleted in between can only make it too low.
-	starts, err := listed(admin.ListStartOffsets(ctx, l.topic))
-	if err != nil {
-		return nil, err
-	}
-	ends, err := listed(admin.ListEndOffsets(ctx, l.topic))
-	if err != nil {
-		return nil, err
-	}
-	var out []bounds
-	for n := int32(0); ; n++ {
-		s, ok := starts.Lookup(l.topic, n)
-		e, also := ends.Lookup(l.topic, n)
-		if !ok || !also {
-			return out, nil
-		}
-		out = append(out, bounds{s.Offset, e.Offset})
-	}
-}
-
-func listed(offsets kadm.ListedOffsets, err error) (kadm.ListedOffsets, error) {
-	if err == nil {
-		err = offsets.Error()
-	}
-	return offsets, err
 }
 
 // checkGeneration ends the ledger where a partition is in another generation

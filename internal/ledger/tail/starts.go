@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,38 +82,48 @@ func (l *Ledger) firstStarts(ctx context.Context) error {
 }
 
 // readStarts asks for the starts of all share partitions of the group and gives
-// them to the indexes, with where the ledger was before the question and after
-// the answer.
+// them to the indexes: with where each ledger partition was before the question,
+// and, if it had a gap, where its log ended after the answer.
 func (l *Ledger) readStarts(ctx context.Context) error {
 	parts := *l.parts.Load()
 	asOf := make([]int64, len(parts))
+	var gapped []int32
 	for n, p := range parts {
-		asOf[n], _ = p.at()
+		var g bool
+		if asOf[n], g = p.asked(); g {
+			gapped = append(gapped, p.n)
+		}
 	}
 	topics, err := l.describeStarts(ctx)
 	if err != nil {
 		return err
 	}
-	logs, err := l.bounds(ctx)
-	if err != nil {
-		return fmt.Errorf("asking where the log of topic %s ends: %w", l.topic, err)
-	}
-	known := min(len(parts), len(logs))
+	short, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	logs, failed := l.bounds(short, gapped...)
 	for _, t := range topics {
 		l.starts.named(t.TopicID, t.Topic)
 		for _, s := range t.Partitions {
-			if s.ErrorCode != 0 || s.Partition < 0 || int(s.Partition) >= known {
+			if s.ErrorCode != 0 || s.Partition < 0 || int(s.Partition) >= len(parts) {
 				continue
 			}
 			if l.setBack(source{t.TopicID, s.Partition}, s.StartOffset) {
 				return failure(op, l.group, fmt.Errorf("%w: share partition %s-%d begins at %d, and had reached more; stop all members and set both: %s",
 					ErrOffsetsReset, t.Topic, s.Partition, s.StartOffset, resetCommand(l.group)))
 			}
-			parts[s.Partition].started(t.TopicID, s.StartOffset, asOf[s.Partition], logs[s.Partition].end)
+			end := asOf[s.Partition]
+			if slices.Contains(gapped, s.Partition) {
+				log, known := logs[s.Partition]
+				if !known {
+					continue
+				}
+				end = log.end
+			}
+			parts[s.Partition].started(t.TopicID, s.StartOffset, asOf[s.Partition], end)
 		}
 	}
 	l.changed.fire()
-	return nil
+	return failed
 }
 
 func (l *Ledger) setBack(k source, start int64) bool {

@@ -53,16 +53,15 @@ func (l *Ledger) truncate(ctx context.Context, least int64) (deleted int64, err 
 	if err := l.readStarts(ctx); err != nil {
 		return 0, err
 	}
-	logs, err := l.bounds(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("asking where the log of topic %s begins: %w", l.topic, err)
-	}
-	var errs []error
-	for _, p := range *l.parts.Load() {
-		if int(p.n) >= len(logs) {
-			break
+	parts := *l.parts.Load()
+	logs, err := l.bounds(ctx, upTo(0, len(parts))...)
+	errs := []error{err}
+	for _, p := range parts {
+		log, known := logs[p.n]
+		if !known {
+			continue
 		}
-		n, err := l.truncatePart(ctx, p, logs[p.n].start, least)
+		n, err := l.truncatePart(ctx, p, log.start, least)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("truncating partition %d of topic %s: %w", p.n, l.topic, err))
 		}
