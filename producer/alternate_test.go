@@ -167,6 +167,7 @@ func TestUnknownOfAnotherID(t *testing.T) {
 		} {
 			for _, by := range []string{"Begin", "InitTransactions"} {
 				t.Run(c.name+", by "+by, func(t *testing.T) {
+					t.Parallel()
 					ctx := testkit.Deadline(t, 30*time.Second)
 					hook := &recorder{}
 					w := start(t, setup{profile: profile, hooks: []sharetxn.Hook{hook}})
@@ -176,7 +177,7 @@ func TestUnknownOfAnotherID(t *testing.T) {
 						timeout = 400 * time.Millisecond
 					}
 					cons := w.consumer(t, "g")
-					p := w.producer(t, "tx", AlternateIDs(2), ResolveTimeout(200*time.Millisecond), TransactionTimeout(timeout), LockMargin(10*time.Millisecond))
+					p := w.producer(t, "tx", AlternateIDs(2), ResolveTimeout(unresolved), TransactionTimeout(timeout), LockMargin(10*time.Millisecond))
 					if err := p.InitTransactions(ctx); err != nil {
 						t.Fatal(err)
 					}
@@ -430,7 +431,7 @@ func refusal(r broker.Request, code int16) kmsg.Response {
 func TestCloseWithUnknownOfOneID(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	w := start(t, setup{})
-	p := w.producer(t, "tx", AlternateIDs(3), ResolveTimeout(100*time.Millisecond), CloseTimeout(300*time.Millisecond))
+	p := w.producer(t, "tx", AlternateIDs(3), ResolveTimeout(unresolved), CloseTimeout(300*time.Millisecond))
 	w.works(ctx, t, p, "before") // as tx
 	f := w.inject(keyEndTxn, 1<<30, func(r broker.Request) broker.Action {
 		if m := r.Message().(*kmsg.EndTxnRequest); m.TransactionalID != "tx-alt1" {

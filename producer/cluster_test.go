@@ -43,6 +43,10 @@ func eachProfile(t *testing.T, run func(t *testing.T, profile wire.Profile)) {
 	}
 }
 
+// unresolved is a ResolveTimeout that tests wait out; what is to work within it
+// does so on a busy machine too.
+const unresolved = 600 * time.Millisecond
+
 type setup struct {
 	profile wire.Profile  // default Draft95
 	lock    time.Duration // of acquired records; default 30 s

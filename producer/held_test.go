@@ -20,11 +20,12 @@ func TestCloseWithUnansweredAbort(t *testing.T) {
 	eachProfile(t, func(t *testing.T, profile wire.Profile) {
 		for _, how := range []string{"Abort", "Close"} {
 			t.Run(how, func(t *testing.T) {
+				t.Parallel()
 				ctx := testkit.Deadline(t, 30*time.Second)
 				w := start(t, setup{profile: profile})
 				w.feed(ctx, t, 3)
 				c := w.consumer(t, "g")
-				p := w.producer(t, "tx", ResolveTimeout(100*time.Millisecond), CloseTimeout(300*time.Millisecond))
+				p := w.producer(t, "tx", ResolveTimeout(unresolved), CloseTimeout(300*time.Millisecond))
 				bs := gather(ctx, t, c, 3)
 				tx, err := p.Begin(ctx, join(bs))
 				if err != nil {
@@ -67,11 +68,12 @@ func TestCloseWithUnansweredAbort(t *testing.T) {
 // finds; the records may be committed.
 func TestCloseWithUnansweredCommit(t *testing.T) {
 	eachProfile(t, func(t *testing.T, profile wire.Profile) {
+		t.Parallel()
 		ctx := testkit.Deadline(t, 30*time.Second)
 		w := start(t, setup{profile: profile})
 		w.feed(ctx, t, 3)
 		c := w.consumer(t, "g")
-		p := w.producer(t, "tx", ResolveTimeout(100*time.Millisecond), CloseTimeout(300*time.Millisecond))
+		p := w.producer(t, "tx", ResolveTimeout(unresolved), CloseTimeout(300*time.Millisecond))
 		bs := gather(ctx, t, c, 3)
 		f := w.inject(keyEndTxn, 1<<30, always(broker.Action{LoseAnswer: true}))
 		if out, err := w.one(ctx, p, bs, "it"); out != sharetxn.Unknown {

@@ -113,12 +113,13 @@ func TestUnknownIsSettledByBegin(t *testing.T) {
 			{"timed out", broker.Action{LoseRequest: true}, 400 * time.Millisecond, sharetxn.Aborted},
 		} {
 			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
 				ctx := testkit.Deadline(t, 30*time.Second)
 				hook := &recorder{}
 				w := start(t, setup{profile: profile, hooks: []sharetxn.Hook{hook}})
 				w.feed(ctx, t, 3)
 				cons := w.consumer(t, "g")
-				p := w.producer(t, "tx", ResolveTimeout(200*time.Millisecond), TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
+				p := w.producer(t, "tx", ResolveTimeout(unresolved), TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
 				if err := p.InitTransactions(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -209,7 +210,7 @@ func TestEndTxnAnswers(t *testing.T) {
 		t.Run(fmt.Sprint(c.code, " ", c.times), func(t *testing.T) {
 			ctx := testkit.Deadline(t, 30*time.Second)
 			w := start(t, setup{edit: func(c *broker.Config) { c.Brokers = 1 }})
-			p := w.producer(t, "tx", ResolveTimeout(150*time.Millisecond))
+			p := w.producer(t, "tx", ResolveTimeout(unresolved))
 			w.works(ctx, t, p, "before")
 			tx, err := p.Begin(ctx)
 			if err != nil {

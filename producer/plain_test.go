@@ -113,7 +113,7 @@ func TestAckAfterCommitUnknown(t *testing.T) {
 			w := start(t, setup{edit: stock})
 			w.feed(ctx, t, 3)
 			cons := w.consumer(t, "g")
-			p := w.producer(t, "tx", AckAfterCommit(), ResolveTimeout(200*time.Millisecond), TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
+			p := w.producer(t, "tx", AckAfterCommit(), ResolveTimeout(unresolved), TransactionTimeout(c.timeout), LockMargin(10*time.Millisecond))
 			if err := p.InitTransactions(ctx); err != nil {
 				t.Fatal(err)
 			}
