@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -31,13 +33,13 @@ type Tap struct {
 	look   func(key, version int16, answer []byte)
 	seen   map[int16]int
 	lost   map[Fate]int
-	conns  map[net.Conn]struct{}
+	lines  map[*line]struct{}
 	wg     sync.WaitGroup
 }
 
 // NewTap gives a tap that passes everything.
 func NewTap() *Tap {
-	return &Tap{seen: make(map[int16]int), lost: make(map[Fate]int), conns: make(map[net.Conn]struct{})}
+	return &Tap{seen: make(map[int16]int), lost: make(map[Fate]int), lines: make(map[*line]struct{})}
 }
 
 // Decide sets what happens to requests from now on; nil passes them all.
@@ -72,12 +74,29 @@ func (t *Tap) Lost(f Fate) int {
 
 // Close ends all connections and waits for them.
 func (t *Tap) Close() {
-	t.mu.Lock()
-	for c := range t.conns {
-		_ = c.Close()
+	for _, l := range t.open() {
+		l.close()
 	}
-	t.mu.Unlock()
 	t.wg.Wait()
+}
+
+// Sever ends each connection on which a request with that API key went, at the
+// broker's end only: the broker is told, and the client waits for answers that
+// never come, as behind a firewall that has forgotten the connection. It tells how
+// many there were.
+func (t *Tap) Sever(key int16) (n int) {
+	for _, l := range t.open() {
+		if l.sever(key) {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *Tap) open() []*line {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.lines))
 }
 
 // Dial connects to addr through the tap.
@@ -88,9 +107,9 @@ func (t *Tap) Dial(ctx context.Context, network, addr string) (net.Conn, error) 
 		return nil, err
 	}
 	client, inner := net.Pipe()
-	l := &line{tap: t, client: inner, broker: broker, asked: make(map[uint32]asked)}
+	l := &line{tap: t, client: inner, broker: broker, asked: make(map[uint32]asked), carried: make(map[int16]bool)}
 	t.mu.Lock()
-	t.conns[broker] = struct{}{}
+	t.lines[l] = struct{}{}
 	t.mu.Unlock()
 	t.wg.Add(2)
 	go l.run(l.requests)
@@ -103,8 +122,10 @@ type line struct {
 	tap            *Tap
 	client, broker net.Conn
 
-	mu    sync.Mutex
-	asked map[uint32]asked // by correlation id, until answered
+	mu      sync.Mutex
+	asked   map[uint32]asked // by correlation id, until answered
+	carried map[int16]bool   // API keys of requests
+	severed bool
 }
 
 // asked is a request under way.
@@ -113,16 +134,44 @@ type asked struct {
 	doomed       bool // its answer is to be lost
 }
 
-// run copies one direction; when it ends both do.
+// run copies one direction; when it ends both do, unless the line was severed:
+// then the client's end stays.
 func (l *line) run(direction func() error) {
 	defer l.tap.wg.Done()
-	_ = direction() // the end of a connection is not ours to report
-	_ = l.client.Close()
-	_ = l.broker.Close()
+	err := direction() // the end of a connection is not ours to report
+	if l.isSevered() && !errors.Is(err, errClient) {
+		return
+	}
+	l.close()
 	l.tap.mu.Lock()
-	delete(l.tap.conns, l.broker)
+	delete(l.tap.lines, l)
 	l.tap.mu.Unlock()
 }
+
+func (l *line) close() {
+	_ = l.client.Close()
+	_ = l.broker.Close()
+}
+
+func (l *line) sever(key int16) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.severed || !l.carried[key] {
+		return false
+	}
+	l.severed = true
+	_ = l.broker.Close()
+	return true
+}
+
+func (l *line) isSevered() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.severed
+}
+
+// errClient is of the end of the client's connection.
+var errClient = errors.New("the client is gone")
 
 var errCut = errors.New("connection cut by the tap")
 
@@ -130,7 +179,7 @@ func (l *line) requests() error {
 	for {
 		frame, err := readFrame(l.client, 8)
 		if err != nil {
-			return err
+			return errors.Join(errClient, err)
 		}
 		// size, API key, version, correlation id
 		key, version, id := int16(binary.BigEndian.Uint16(frame[4:])), int16(binary.BigEndian.Uint16(frame[6:])), binary.BigEndian.Uint32(frame[8:])
@@ -141,8 +190,9 @@ func (l *line) requests() error {
 		}
 		l.mu.Lock()
 		l.asked[id] = asked{key, version, fate == LoseAnswer}
+		l.carried[key] = true
 		l.mu.Unlock()
-		if _, err := l.broker.Write(frame); err != nil {
+		if _, err := l.broker.Write(frame); err != nil && !l.isSevered() {
 			return err
 		}
 	}
