@@ -41,7 +41,7 @@ func (l *Ledger) truncateNowAndThen(ctx context.Context) {
 // of its share partition. It gives how many offsets it deleted, also with an
 // error, which joins those of single partitions.
 func (l *Ledger) Truncate(ctx context.Context) (deleted int64, err error) {
-	deleted, err = l.truncate(ctx, 1)
+	deleted, err = l.truncate(ctx, 2) // for one the generation's copy would be written, without end
 	if err != nil {
 		err = l.wrap(err)
 	}
