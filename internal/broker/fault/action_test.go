@@ -200,7 +200,6 @@ func firstCode(resp kmsg.Response) int16 {
 
 // Each action does to each request what it says, once, and to no other.
 func TestActions(t *testing.T) {
-	ctx := testkit.Deadline(t, 20*time.Second)
 	const code = 15
 	for name, s := range scenes {
 		for _, tc := range []struct {
@@ -217,6 +216,7 @@ func TestActions(t *testing.T) {
 			{Action{}, false, 0, 1},
 		} {
 			t.Run(name+", "+tc.action.String(), func(t *testing.T) {
+				ctx := testkit.Deadline(t, 20*time.Second)
 				plan := New(1)
 				w := startWorld(ctx, t, plan, plainConfig())
 				req, handled := s.prepare(ctx, w)
@@ -244,6 +244,7 @@ func TestActions(t *testing.T) {
 			})
 		}
 		t.Run(name+", hold", func(t *testing.T) {
+			ctx := testkit.Deadline(t, 20*time.Second)
 			plan := New(1)
 			w := startWorld(ctx, t, plan, plainConfig())
 			req, handled := s.prepare(ctx, w)

@@ -148,7 +148,6 @@ func TestNoPlaceForCode(t *testing.T) {
 // A leader moves, or its broker restarts, exactly when the request was staged
 // and is not answered yet: the draft keeps what is staged, the KIP text loses it.
 func TestLostLeaderWhileStaged(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
 	for _, profile := range []wire.Profile{wire.Draft95, wire.KIP93} {
 		for _, tc := range []struct {
 			name   string
@@ -161,6 +160,7 @@ func TestLostLeaderWhileStaged(t *testing.T) {
 			{"another restarted", func(w *world) error { return w.RestartNode(1) }, false, 0},
 		} {
 			t.Run(profile.String()+", "+tc.name, func(t *testing.T) {
+				ctx := testkit.Deadline(t, 30*time.Second)
 				plan := New(1)
 				cfg := plainConfig()
 				cfg.Brokers, cfg.Profile = 2, profile
