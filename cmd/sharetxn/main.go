@@ -1,7 +1,9 @@
-// Command sharetxn shows the library at work and serves its embedded cluster:
+// Command sharetxn shows the library at work, serves its embedded cluster, and
+// looks after the commit ledgers of share groups:
 //
 //	sharetxn demo [flags] [FILE|-]
 //	sharetxn broker --listen 127.0.0.1:9092 [flags]
+//	sharetxn ledger COMMAND --bootstrap HOST:PORT --group GROUP [flags]
 package main
 
 import (
@@ -47,6 +49,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		err = runDemo(ctx, args[1:], stdin, stdout, stderr, left)
 	case "broker":
 		err = runBroker(ctx, args[1:], stdout, stderr)
+	case "ledger":
+		err = runLedger(ctx, args[1:], stdout, stderr)
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stdout, help)
 	default:
@@ -81,6 +85,7 @@ const help = `sharetxn: exactly-once consume-transform-produce over Kafka share 
                                    embedded cluster or a real one, then an audit; default:
                                    bundled events
   sharetxn broker [flags]          serve the embedded cluster until interrupted
+  sharetxn ledger COMMAND [flags]  create, check, reset, ... the commit ledger of a share group
 
 Each command has -h. Exit status: 0 done and right, 1 wrong or not possible, 2 usage, 130 demo interrupted
 before its end. An interrupt is how broker ends, with 0.
