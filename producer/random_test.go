@@ -22,10 +22,10 @@ import (
 // turns with, how long they work, what they abort, when they give their producer
 // up for a new one; and faults at whatever they ask. A fault may come too late.
 func TestRandomLives(t *testing.T) {
-	testkit.Deadline(t, 2*time.Minute)
 	for i := range 24 {
 		seed, profile := uint64(i/2), []sharetxn.Profile{sharetxn.ProfileDraft95, sharetxn.ProfileKIP93}[i%2]
 		t.Run(fmt.Sprint(profile, seed), func(t *testing.T) {
+			testkit.Deadline(t, 2*time.Minute) // of real time
 			synctest.Test(t, func(t *testing.T) {
 				dice := rand.New(rand.NewPCG(seed, 0))
 				k := sharetxntest.Start(t, sharetxntest.Brokers(3), sharetxntest.Profile(profile), sharetxntest.Topic("in", 3), sharetxntest.Topic("out", 3),
