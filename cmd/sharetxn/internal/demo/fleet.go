@@ -160,12 +160,7 @@ func (f *fleet) make(s *slot) (*process, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.cfg.Guarantee == processor.AckAfterCommit {
-		err = f.makeAckAfter(p, cl)
-	} else {
-		err = f.makeProcessor(p, cl)
-	}
-	if err != nil {
+	if err := f.makeProcessor(p, cl); err != nil {
 		cl.Close()
 		return nil, nil, err
 	}
@@ -187,23 +182,6 @@ func (f *fleet) makeProcessor(p *process, cl *sharetxn.Cluster) error {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = m.Stop(now) // says only that it was hard
-	}
-	return nil
-}
-
-func (f *fleet) makeAckAfter(p *process, cl *sharetxn.Cluster) error {
-	a, err := newAckAfter(cl, f.site.names(), f.times, p.slot.name, f.cfg.Batch, f.handler, f.log)
-	if err != nil {
-		return err
-	}
-	killed, kill := context.WithCancel(context.Background())
-	p.kill = kill
-	p.run = func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(killed, cancel)()
-		defer kill()
-		return a.Run(ctx)
 	}
 	return nil
 }

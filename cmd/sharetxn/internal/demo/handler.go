@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
@@ -60,14 +59,4 @@ func (h *handler) failure(n int) (k faults.Kind, ok bool) {
 	k, ok = h.fails[n]
 	delete(h.fails, n)
 	return k, ok
-}
-
-// guarded is handle with a panic as an error.
-func (h *handler) guarded(ctx context.Context, in *processor.Record) (out []*kgo.Record, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("the handler panicked: %v", v)
-		}
-	}()
-	return h.handle(ctx, in)
 }

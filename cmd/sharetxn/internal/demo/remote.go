@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
 	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -46,7 +47,7 @@ func newRemote(cfg Config, tell func(string)) *remote {
 }
 
 func (r *remote) String() string {
-	return fmt.Sprintf("cluster at %s: topics %s, group %s", strings.Join(r.addresses, ","), strings.Join(r.called.topics(), ", "), r.called.group)
+	return fmt.Sprintf("cluster at %s: topics %s, group %s", strings.Join(r.addresses, ","), strings.Join(r.topics(), ", "), r.called.group)
 }
 func (r *remote) seeds() []string { return r.addresses }
 func (r *remote) names() names    { return r.called }
@@ -148,7 +149,7 @@ const removeLimit = 60 * time.Second
 // remove takes no heed of members that are still counted: all have ended, and
 // those killed could not say so.
 func (r *remote) remove() error {
-	what := fmt.Sprintf("topics %s and group %s", strings.Join(r.called.topics(), ", "), r.called.group)
+	what := fmt.Sprintf("topics %s and group %s", strings.Join(r.topics(), ", "), r.called.group)
 	if r.keep {
 		r.tell("kept: " + what)
 		return nil
@@ -162,8 +163,16 @@ func (r *remote) remove() error {
 	return nil
 }
 
+// topics are all that the run makes.
+func (r *remote) topics() []string {
+	if r.guarantee == processor.Ledger {
+		return append(r.called.topics(), ledger.TopicName(r.called.group))
+	}
+	return r.called.topics()
+}
+
 func (r *remote) removeTopics(ctx context.Context) error {
-	gone, err := r.adm.DeleteTopics(ctx, r.called.topics()...)
+	gone, err := r.adm.DeleteTopics(ctx, r.topics()...)
 	if err != nil {
 		return fmt.Errorf("deleting topics: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/link"
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/wire"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -75,6 +76,11 @@ func run(ctx context.Context, cfg Config, logger *slog.Logger, input func() ([][
 	now, err := at.prepare(ctx, cl, client)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Guarantee == processor.Ledger {
+		if err := ledger.Ensure(ctx, cl, at.names().group, []string{at.names().Source}); err != nil {
+			return nil, err
+		}
 	}
 	tell(fmt.Sprintf("%v; profile %s", at, profile))
 	tell(fmt.Sprintf("%v: %d members, %d records a transaction, faults %v, seed %d; locks %v, transaction timeout %v, sessions %v", cfg.Guarantee, cfg.Members, cfg.Batch, cfg.Faults, cfg.Seed, now.lock, now.txn, now.session))

@@ -73,6 +73,7 @@ func newNames(prefix string) names {
 	}
 }
 
+// topics of a run; its ledger is one more.
 func (n names) topics() []string { return []string{n.Source, n.Enriched, n.Alerts, n.Dead} }
 
 const (
