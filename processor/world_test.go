@@ -10,6 +10,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -54,10 +55,13 @@ var (
 	settings = []setting{draft95, kip93, plain}
 )
 
-// inAll runs a test in virtual time, with each guarantee.
+// inAll runs a test in virtual time, with each guarantee. Virtual time never ends
+// by itself while members send heartbeats, so each has a deadline of real time,
+// at which all goroutines are printed.
 func inAll(t *testing.T, test func(t *testing.T, on setting)) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
+			testkit.Deadline(t, 3*time.Minute)
 			synctest.Test(t, func(t *testing.T) { test(t, s) })
 		})
 	}
