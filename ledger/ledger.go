@@ -35,6 +35,8 @@ var (
 	ErrMixed = topic.ErrMixed
 	// ErrResetting: a reset began and did not end. Run Reset again.
 	ErrResetting = topic.ErrResetting
+	// ErrMoving: a move to another guarantee began and did not end. Run Move again.
+	ErrMoving = topic.ErrMoving
 	// ErrGuarantee: the group is under another guarantee than Ledger. Move it.
 	ErrGuarantee = errors.New("the group is under another guarantee")
 	// ErrGroupNotEmpty: the group has members, as *GroupNotEmptyError tells them.

@@ -78,7 +78,7 @@ func resetTo(to, now time.Time) int64 {
 	case to.After(now):
 		return toEnd
 	}
-	return max(0, to.UnixMilli())
+	return max(1, to.UnixMilli()) // 0 would say that a move is under way
 }
 
 // halfway says what a failure leaves behind.

@@ -60,7 +60,8 @@ type Phase uint8
 const (
 	// Active: processors work in it.
 	Active Phase = 1
-	// Resetting: the group's offsets are being set; nobody may work.
+	// Resetting: the group's offsets are being set, or it is being moved to another
+	// guarantee; nobody may work.
 	Resetting Phase = 2
 )
 
@@ -85,11 +86,15 @@ type Generation struct {
 	Guarantee string
 	Phase     Phase
 	// ResetTo is where a reset sets the group's offsets, as ListOffsets reads it:
-	// milliseconds since 1970, -1 the end, -2 the beginning. 0 while Active.
+	// milliseconds since 1970, -1 the end, -2 the beginning. 0 while Active, and
+	// while Resetting for a move to Guarantee, which sets no offsets.
 	ResetTo int64
 	// Group is the share group whose ledger this is.
 	Group string
 }
+
+// Moving reports whether g says that a move to its Guarantee is under way.
+func (g Generation) Moving() bool { return g.Phase == Resetting && g.ResetTo == 0 }
 
 // Supersedes reports whether g, read where o was in force, is in force from
 // then on. A repetition of o supersedes it too; see also Contradicts.

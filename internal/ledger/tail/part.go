@@ -137,26 +137,36 @@ func (p *part) apply(records []*kgo.Record) (got read, err error) {
 }
 
 func (p *part) one(r *kgo.Record, got *read) error {
+	what, err := Tell(p.ix, r)
+	got.decides = got.decides || what.Marker
+	got.generation = got.generation || what.Generation
+	return err
+}
+
+// Kind is what a record of a ledger says, if it is no entry.
+type Kind struct{ Marker, Generation bool }
+
+// Tell gives a record of a ledger partition, which may be a control record, to the
+// partition's index. An error is for good: the record cannot be read past.
+func Tell(ix *index.Index, r *kgo.Record) (Kind, error) {
 	who := index.Producer{ID: r.ProducerID, Epoch: r.ProducerEpoch}
 	if r.Attrs.IsControl() {
 		var key kmsg.ControlRecordKey
 		if err := key.ReadFrom(r.Key); err != nil {
-			return fmt.Errorf("control record: %w", err)
+			return Kind{}, fmt.Errorf("control record: %w", err)
 		}
 		switch key.Type {
 		case kmsg.ControlRecordKeyTypeAbort, kmsg.ControlRecordKeyTypeCommit:
-			got.decides = true
-			return p.ix.Marker(r.Offset, who, key.Type == kmsg.ControlRecordKeyTypeCommit)
+			return Kind{Marker: true}, ix.Marker(r.Offset, who, key.Type == kmsg.ControlRecordKeyTypeCommit)
 		}
-		return p.ix.Other(r.Offset)
+		return Kind{}, ix.Other(r.Offset)
 	}
 	v, err := entry.Parse(r.Value)
 	switch {
 	case err != nil:
-		return err
+		return Kind{}, err
 	case v.Generation != nil:
-		got.generation = true
-		return p.ix.Generation(r.Offset, *v.Generation)
+		return Kind{Generation: true}, ix.Generation(r.Offset, *v.Generation)
 	}
-	return p.ix.Entry(r.Offset, who, *v.Entry)
+	return Kind{}, ix.Entry(r.Offset, who, *v.Entry)
 }

@@ -22,6 +22,8 @@ var (
 	ErrMixed = errors.New("the ledger's partitions are not of one generation")
 	// ErrResetting: a reset began and did not end.
 	ErrResetting = errors.New("a reset of the ledger has not ended")
+	// ErrMoving: a move to another guarantee began and did not end.
+	ErrMoving = errors.New("a move of the group to another guarantee has not ended")
 )
 
 // Remedy is the command that mends a ledger which is not usable for this reason;
@@ -33,6 +35,8 @@ func Remedy(group string, err error) string {
 		return "sharetxn ledger create --bootstrap $BOOTSTRAP --group " + group + " --topics TOPICS"
 	case errors.Is(err, ErrResetting):
 		return "sharetxn ledger reset --bootstrap $BOOTSTRAP --group " + group + " --to TIME"
+	case errors.Is(err, ErrMoving):
+		return "sharetxn ledger move --bootstrap $BOOTSTRAP --group " + group + " --to GUARANTEE"
 	case errors.Is(err, ErrMixed):
 		return "sharetxn ledger reset --bootstrap $BOOTSTRAP --group " + group + " --to TIME, or again the sharetxn ledger move that did not end"
 	case errors.Is(err, entry.ErrVersion):

@@ -58,12 +58,14 @@ func (s States) All() []int32 {
 }
 
 // Current is the generation of the ledger. Errors, with what was found, are
-// ErrNoGeneration, ErrMixed and ErrResetting.
+// ErrNoGeneration, ErrMixed, ErrResetting and ErrMoving.
 func (s States) Current() (entry.Generation, error) {
 	latest, lacking := s.Latest(), s.Lacking()
 	switch {
 	case s.Number() > latest.Number:
 		return latest, fmt.Errorf("%w: it has entries of generation %d, and the newest that it says is %d", ErrMixed, s.Number(), latest.Number)
+	case latest.Moving():
+		return latest, fmt.Errorf("%w: it was to be under %s", ErrMoving, latest.Guarantee)
 	case latest.Phase == entry.Resetting:
 		return latest, fmt.Errorf("%w: it was to be generation %d", ErrResetting, latest.Number)
 	}

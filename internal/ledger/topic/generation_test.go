@@ -42,6 +42,9 @@ func TestCurrent(t *testing.T) {
 		"all resetting":   {topic.States{says(resetting(2)), says(resetting(2))}, resetting(2), topic.ErrResetting, "generation 2", "reset", nil},
 		"some resetting":  {topic.States{one, says(resetting(2)), {}}, resetting(2), topic.ErrResetting, "generation 2", "reset", []int32{2}},
 		"some active":     {topic.States{says(resetting(2)), two}, active(2, "ledger"), topic.ErrMixed, "2 resetting for guarantee ledger, another 2 active", "reset", nil},
+		"all moving":      {topic.States{says(moving(2)), says(moving(2))}, moving(2), topic.ErrMoving, "under staged", "move", nil},
+		"some moving":     {topic.States{one, says(moving(2))}, moving(2), topic.ErrMoving, "under staged", "move", nil},
+		"some moved":      {topic.States{says(active(2, "staged")), says(moving(2))}, active(2, "staged"), topic.ErrMixed, "2 resetting for guarantee staged, another 2 active", "reset", nil},
 		"entries only":    {topic.States{{Newest: 3}, {}}, entry.Generation{}, topic.ErrMixed, "entries of generation 3, and the newest that it says is 0", "reset", []int32{0, 1}},
 		"newer entries":   {topic.States{one, {Generation: active(1, "ledger"), Newest: 2}}, active(1, "ledger"), topic.ErrMixed, "entries of generation 2", "reset", nil},
 	} {

@@ -102,3 +102,7 @@ func active(number int64, guarantee string) entry.Generation {
 func resetting(number int64) entry.Generation {
 	return entry.Generation{Number: number, Guarantee: "ledger", Phase: entry.Resetting, ResetTo: -2, Group: group}
 }
+
+func moving(number int64) entry.Generation {
+	return entry.Generation{Number: number, Guarantee: "staged", Phase: entry.Resetting, Group: group}
+}
