@@ -2,13 +2,16 @@ package tail
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/fault"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Truncation that overtakes the tail is a gap: what was open before it decides
@@ -67,13 +70,83 @@ func TestGap(t *testing.T) {
 // coordinate the group.
 func (w *world) apartFromCoordinator(ctx context.Context, t *testing.T) int32 {
 	t.Helper()
+	coordinator := w.coordinator(ctx, t)
+	n := int32(0)
+	for w.Leader(ledgerOfG, n) == coordinator {
+		n++
+	}
+	return n
+}
+
+// A log that was cut off behind what was read of it, as after an unclean
+// election, is read again from its beginning, loudly; until the starts were read
+// after that nothing is fresh.
+func TestLostLog(t *testing.T) {
+	ctx := testkit.Deadline(t, time.Minute)
+	w := start(t)
+	w.put(t, "in", 0, []byte("x"))
+	w.setStart(ctx, t, 0, 0)
+	l, seen := w.open(ctx, t)
+	w.begin(ctx, t, l, "a", w.positions(0, 0, 1)...).end(ctx, kgo.TryCommit)
+	open := w.begin(ctx, t, l, "b", w.positions(0, 2)...)
+	w.until(ctx, t, l, "DDOF", 0, 0, 1, 2, 3)
+
+	// What the new leader says of the epoch before its own.
+	var asked atomic.Int32
+	w.SetIntercept(func(r broker.Request) broker.Action {
+		req, ok := r.Message().(*kmsg.OffsetForLeaderEpochRequest)
+		if !ok || !asked.CompareAndSwap(0, 1) {
+			return w.plan.Intercept()(r)
+		}
+		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, t := range req.Topics {
+			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			rt.Topic = t.Topic
+			for _, p := range t.Partitions {
+				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, p.LeaderEpoch, 1
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return broker.Action{Answer: resp}
+	})
+	starts := make(chan struct{})
+	held := w.plan.Add(fault.Fault{Key: keyDescribeStarts, When: fault.When{Times: fault.Always}, Action: fault.Hold(starts)})
+	<-held.Fired()
+	// To whoever neither leads it nor coordinates the group, where requests are held.
+	to := int32(0)
+	for to == w.Leader(ledgerOfG, 0) || to == w.coordinator(ctx, t) {
+		to++
+	}
+	if err := w.MoveLeader(ledgerOfG, 0, to); err != nil {
+		t.Fatal(err)
+	}
+	w.until(ctx, t, l, "DDOU", 0, 0, 1, 2, 3)
+	if asked.Load() == 0 {
+		t.Error("nobody asked where the log was cut off")
+	}
+	held.Cancel()
+	close(starts)
+	w.until(ctx, t, l, "DDOF", 0, 0, 1, 2, 3)
+	open.end(ctx, kgo.TryAbort)
+	w.until(ctx, t, l, "DDFF", 0, 0, 1, 2, 3)
+	if gaps := seen.of(sharetxn.LedgerGap); len(gaps) != 1 || gaps[0].Partition != 0 {
+		t.Errorf("told: %+v", gaps)
+	}
+	if n := w.log.count("level=ERROR msg=\"sharetxn: the ledger's log was cut off"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	if err := l.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func (w *world) coordinator(ctx context.Context, t *testing.T) int32 {
+	t.Helper()
 	found := w.admin.FindGroupCoordinators(ctx, group)
 	if err := found.Error(); err != nil {
 		t.Fatal(err)
 	}
-	n := int32(0)
-	for w.Leader(ledgerOfG, n) == found[group].NodeID {
-		n++
-	}
-	return n
+	return found[group].NodeID
 }

@@ -60,8 +60,7 @@ func (l *Ledger) read(ctx context.Context) {
 				l.take(p, f.Records, lost)
 			}
 			if f.Err != nil && ctx.Err() == nil && poll.Err() == nil {
-				trouble = true
-				l.troubled(ctx, p, f.Err, lost)
+				trouble = l.troubled(ctx, p, f.Err, lost) || trouble
 			}
 		})
 		for p := range lost {
@@ -105,23 +104,26 @@ func (l *Ledger) skipped(p *part, offsets int64) {
 	kick(l.toStart)
 }
 
-// troubled looks at what kgo could not read.
-func (l *Ledger) troubled(ctx context.Context, p *part, err error, lost map[*part]bool) {
+// troubled looks at what kgo could not read, and tells whether it would come
+// again at once.
+func (l *Ledger) troubled(ctx context.Context, p *part, err error, lost map[*part]bool) bool {
 	_, loss := errors.AsType[*kgo.ErrDataLoss](err)
 	switch {
 	case p != nil && loss:
 		p.lose()
 		lost[p] = true
+		return false
 	case p != nil && errors.Is(err, kerr.OffsetOutOfRange):
-		if !l.relocate(ctx, p) {
-			lost[p] = true
+		if l.relocate(ctx, p) {
+			return false
 		}
+		lost[p] = true
+		return true
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.InconsistentTopicID):
 		kick(l.toWidth)
-		fallthrough
-	default:
-		l.told.trouble(l, fmt.Errorf("reading: %w", err))
 	}
+	l.told.trouble(l, fmt.Errorf("reading: %w", err))
+	return true
 }
 
 // relocate finds where a partition is read on, when its log does not hold the
@@ -140,8 +142,9 @@ func (l *Ledger) relocate(ctx context.Context, p *part) bool {
 		return true
 	}
 	switch how {
-	case goOn:
-		return true // as a leader that was not up to date says it
+	case goOn: // as a leader says that is not up to date
+		rest(ctx, troubleWait)
+		return true
 	case anew:
 		l.co.Logger().Error("sharetxn: the ledger's log was cut off behind what was read of it, as after an unclean leader election or a broker that lost its disk: all of it is read again, and what was cut off may be done twice",
 			"topic", l.topic, "partition", p.n)

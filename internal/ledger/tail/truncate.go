@@ -49,6 +49,9 @@ func (l *Ledger) Truncate(ctx context.Context) (deleted int64, err error) {
 }
 
 func (l *Ledger) truncate(ctx context.Context, least int64) (deleted int64, err error) {
+	if err := l.Err(); err != nil {
+		return 0, err
+	}
 	// As fresh as can be: what went below the starts since can go too.
 	if err := l.readStarts(ctx); err != nil {
 		return 0, err

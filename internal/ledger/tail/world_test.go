@@ -27,6 +27,7 @@ const (
 
 	keyProduce        = 0
 	keyFetch          = 1
+	keyDeleteRecords  = 21
 	keyDescribeStarts = 90
 )
 
