@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -72,9 +73,13 @@ func (l *Ledger) widen(ctx context.Context, width int) error {
 	return nil
 }
 
-// load waits until all partitions are.
+// loadRound is how often loading looks at what it waits for.
+const loadRound = 200 * time.Millisecond
+
+// load waits until all partitions are. Meanwhile it reads the starts of the share
+// partitions, so that no more is held than what lies above them.
 func (l *Ledger) load(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(loadRound)
 	defer tick.Stop()
 	for {
 		behind := l.behind()
@@ -93,19 +98,30 @@ func (l *Ledger) load(ctx context.Context) error {
 			next, until := behind.at()
 			return fmt.Errorf("loading topic %s: partition %d was read up to offset %d of %d%s: %w", l.topic, behind.n, next, until, l.told.why(), context.Cause(ctx))
 		case <-tick.C:
-			// kgo begins at the log's start by itself where that lies behind the
-			// offset that it was given; if nothing is left there, nothing comes.
-			if logs, err := l.bounds(ctx, behind.n); err == nil {
-				how, skipped, err := behind.settle(l.group, logs[behind.n])
-				if err != nil {
-					return err
-				}
-				if how == skip {
-					l.skipped(behind, skipped)
-				}
+			if err := l.whileLoading(ctx, behind); err != nil {
+				return err
 			}
 		}
 	}
+}
+
+func (l *Ledger) whileLoading(ctx context.Context, behind *part) error {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	if err := l.readStarts(ctx); sharetxn.IsFatal(err) {
+		return err // any other is told by those who read them later
+	}
+	// kgo begins at the log's start by itself where that lies behind the offset
+	// that it was given; if nothing is left there, nothing comes.
+	logs, err := l.bounds(ctx, behind.n)
+	if err != nil {
+		return nil // it is asked again
+	}
+	how, skipped, err := behind.settle(l.group, logs[behind.n])
+	if how == skip && err == nil {
+		l.skipped(behind, skipped)
+	}
+	return err
 }
 
 func (l *Ledger) behind() *part {

@@ -75,6 +75,13 @@ func TestOpenRefuses(t *testing.T) {
 		{"another guarantee", func(t *testing.T, w *world) { w.generation(t, staged, 0, 1, 2) }, ErrGuarantee, []string{`"staged"`, `"ledger"`, "sharetxn ledger move --bootstrap $BOOTSTRAP --group g --to ledger"}},
 		{"a newer version", func(t *testing.T, w *world) { w.put(t, ledgerOfG, 1, newer) }, entry.ErrVersion, []string{"offset 1 of partition 1", "update this process"}},
 		{"something else", func(t *testing.T, w *world) { w.put(t, ledgerOfG, 2, garbage) }, entry.ErrVersion, []string{"offset 1 of partition 2"}},
+		{"an entry outside of transactions", func(t *testing.T, w *world) {
+			value, err := entry.Entry{Generation: 1, TransactionalID: "x", Partition: 2, Ranges: []entry.Range{{First: 1, Last: 2}}}.Append(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.put(t, ledgerOfG, 2, value)
+		}, entry.ErrCorrupt, []string{"offset 1 of partition 2", `"x" is in no transaction`}},
 		{"nothing", func(t *testing.T, w *world) { w.put(t, ledgerOfG, 2, nil) }, entry.ErrCorrupt, []string{"offset 1 of partition 2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -167,6 +167,8 @@ func Tell(ix *index.Index, r *kgo.Record) (Kind, error) {
 		return Kind{}, err
 	case v.Generation != nil:
 		return Kind{Generation: true}, ix.Generation(r.Offset, *v.Generation)
+	case !r.Attrs.IsTransactional():
+		return Kind{}, fmt.Errorf("%w: an entry of %q is in no transaction", entry.ErrCorrupt, v.Entry.TransactionalID)
 	}
 	return Kind{}, ix.Entry(r.Offset, who, *v.Entry)
 }

@@ -70,6 +70,8 @@ type Ledger struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	closing sync.Once
+
 	once  sync.Once
 	done  chan struct{}
 	err   error                            // set before done is closed
@@ -169,10 +171,12 @@ func (l *Ledger) Err() error {
 // Close ends the reading and waits for it; it sends nothing. Idempotent, safe
 // for concurrent use, never an error.
 func (l *Ledger) Close() error {
-	l.fail(failure("Close", l.group, sharetxn.ErrClosed))
-	l.cancel()
-	l.client.Close()
-	l.wg.Wait()
+	l.closing.Do(func() {
+		l.fail(failure("Close", l.group, sharetxn.ErrClosed))
+		l.cancel()
+		l.client.Close()
+		l.wg.Wait()
+	})
 	return nil
 }
 

@@ -44,12 +44,14 @@ type world struct {
 // quick are options under which nothing waits for seconds.
 var quick = Options{Guarantee: "ledger", Starts: 20 * time.Millisecond, Widths: 20 * time.Millisecond, Truncations: -1}
 
-func start(t testing.TB) *world {
+func start(t testing.TB) *world { t.Helper(); return startWith(t, 3) }
+
+func startWith(t testing.TB, partitions int32) *world {
 	t.Helper()
 	w := &world{plan: fault.New(1)}
 	b, err := broker.Start(broker.Config{
 		Brokers: 3, Stock44: true,
-		Topics: map[string]int32{"in": 3, "also": 3, ledgerOfG: 3},
+		Topics: map[string]int32{"in": partitions, "also": partitions, ledgerOfG: partitions},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +61,7 @@ func start(t testing.TB) *world {
 	b.SetIntercept(w.plan.Intercept())
 	w.plain = w.client(t)
 	w.admin = kadm.NewClient(w.plain)
-	w.generation(t, active(1), 0, 1, 2)
+	w.generation(t, active(1), upTo(0, int(partitions))...)
 	return w
 }
 
