@@ -201,7 +201,7 @@ func TestStopWaitsForNoOther(t *testing.T) {
 		for _, limit := range []int{2, 5} {
 			t.Run(fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
 				inAll(t, func(t *testing.T, on setting) {
-					w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: limit}))
+					w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: max(limit, on.least())}))
 					w.feed(t, 20)
 					in := make(chan struct{})
 					backoff := func(int) time.Duration { return 5 * time.Minute }
@@ -246,7 +246,7 @@ func TestStopOnLastDeliveryUnpolled(t *testing.T) {
 	for _, hard := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hard %v", hard), func(t *testing.T) {
 			inAll(t, func(t *testing.T, on setting) {
-				w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+				w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: on.least()}))
 				for i := range 30 { // each in a batch of its own: fetches take batches whole
 					w.feedMore(t, 10+i, 1)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/kopts"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -200,6 +201,11 @@ func (c Config) check() error {
 	if err := c.checkKafka(); err != nil {
 		return err
 	}
+	if slices.Contains(c.candidates(), Ledger) {
+		if err := topic.CheckGroup("New", c.Group); err != nil {
+			return err
+		}
+	}
 	for _, g := range c.Fallback {
 		if err := g.known("Fallback"); err != nil {
 			return err
@@ -249,6 +255,9 @@ func (c Config) newProducer(cl *sharetxn.Cluster, member int, g Guarantee) (*pro
 	}
 	if g != Staged {
 		opts = append(opts, producer.AckAfterCommit())
+	}
+	if g == Ledger {
+		opts = append(opts, producer.ManualPartition(topic.Name(c.Group)))
 	}
 	return producer.New(cl, c.transactionalID(member), opts...)
 }

@@ -59,7 +59,6 @@ func TestNewChecks(t *testing.T) {
 		"attempts":             {func(c *Config) { c.Failure.Attempts = -1 }, "Failure.Attempts"},
 		"a kgo role":           {func(c *Config) { c.Kafka = []kgo.Opt{kgo.TransactionalID("mine")} }, "use Config.TransactionalID and Instance"},
 		"kgo options that jar": {func(c *Config) { c.Kafka = []kgo.Opt{kgo.MaxBufferedRecords(-1)} }, "Kafka: max buffered records"},
-		"the ledger":           {func(c *Config) { c.Guarantee = Ledger }, "Guarantee: ledger is not part of this version"},
 
 		"an unknown guarantee":  {func(c *Config) { c.Guarantee = 9 }, "Guarantee(9)"},
 		"an unknown fallback":   {func(c *Config) { c.Fallback = []Guarantee{AckAfterCommit, 9} }, "Fallback: Guarantee(9)"},

@@ -13,7 +13,7 @@ import (
 // What was fetched and waits behind long handlers keeps its locks.
 func TestLongHandlersKeepFetched(t *testing.T) {
 	inAll(t, func(t *testing.T, on setting) {
-		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: on.least()}))
 		w.feed(t, 6)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{MaxRecords: 1, HandlerTimeout: time.Hour, Handler: w.seen.handler(func(ctx context.Context, r *processor.Record) ([]*kgo.Record, error) {
 			time.Sleep(7 * time.Minute)
@@ -28,7 +28,7 @@ func TestLongHandlersKeepFetched(t *testing.T) {
 // brings on its last delivery.
 func TestStopWaitsForFetch(t *testing.T) {
 	inAll(t, func(t *testing.T, on setting) {
-		w := start(t, on, sharetxntest.Topic("in", 1), sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+		w := start(t, on, sharetxntest.Topic("in", 1), sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: on.least()}))
 		w.feed(t, 5)
 		w.useDelivery(t, 5)
 		fired := w.Inject(t, sharetxntest.Fault{Key: sharetxntest.ShareFetchKey, Nth: 1, Action: sharetxntest.Delay(3 * time.Second)})

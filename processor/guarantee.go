@@ -51,10 +51,7 @@ func ParseGuarantee(s string) (Guarantee, error) {
 
 // known refuses a value that is none of the constants.
 func (g Guarantee) known(field string) error {
-	switch {
-	case g == Ledger:
-		return usage("New", "%s: %v is not part of this version", field, g)
-	case int(g) < len(guarantees):
+	if int(g) < len(guarantees) {
 		return nil
 	}
 	return usage("New", "%s: %v is unknown", field, g)

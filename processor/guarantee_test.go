@@ -1,7 +1,9 @@
 package processor_test
 
 import (
+	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -75,6 +77,97 @@ func TestAckAfterCommitWarnsOnce(t *testing.T) {
 		}
 		if n != 1 {
 			t.Errorf("warned %d times", n)
+		}
+	})
+}
+
+// A group is bound to the guarantee that its ledger topic names: who is to keep
+// another refuses before it joins, and says how to mend that; who may fall back to
+// it keeps it, and all goes on.
+func TestBoundGroup(t *testing.T) {
+	both := []processor.Guarantee{processor.Ledger, processor.AckAfterCommit}
+	for name, c := range map[string]struct {
+		bound    processor.Guarantee
+		want     processor.Guarantee
+		fallback []processor.Guarantee
+		kept     bool
+	}{
+		"ledger, and staged wanted":             {processor.Ledger, processor.Staged, nil, false},
+		"ledger, and acks after commits wanted": {processor.Ledger, processor.AckAfterCommit, nil, false},
+		"ledger, as a fallback":                 {processor.Ledger, processor.Staged, both, true},
+		"staged, and the ledger wanted":         {processor.Staged, processor.Ledger, both[1:], false},
+		"staged, and wanted":                    {processor.Staged, processor.Staged, both, true},
+		"staged, as a fallback":                 {processor.Staged, processor.Ledger, []processor.Guarantee{processor.Staged}, true},
+		"acks after commits, as a fallback":     {processor.AckAfterCommit, processor.Staged, both, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, draft95)
+				w.guarantee = c.want
+				w.feed(t, 5)
+				w.ensure(t)
+				if c.bound != processor.Ledger {
+					w.record(t, c.bound, 2)
+				}
+				p := w.processor(t, processor.Config{Fallback: c.fallback})
+				if !c.kept {
+					err := p.Run(t.Context())
+					if !errors.Is(err, processor.ErrGuarantee) || !sharetxn.IsFatal(err) || !strings.Contains(err.Error(), "sharetxn ledger move") {
+						t.Errorf("Run: %v", err)
+					}
+					if m := p.Status().Members[0]; m.State != "failed" || m.Err == nil || w.Requests(sharetxntest.HeartbeatKey) > 0 {
+						t.Errorf("%+v, %d heartbeats", m, w.Requests(sharetxntest.HeartbeatKey))
+					}
+					return
+				}
+				stop := run(t, p)
+				w.WaitDrained(t, "g")
+				if got := p.Status().Guarantee; got != c.bound {
+					t.Errorf("in force is %v", got)
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.values(t, "out"); len(got) != 5 {
+					t.Errorf("outputs %v", got)
+				}
+			})
+		})
+	}
+}
+
+// Without its topic there is no ledger, and none is made in passing: it is refused,
+// with the command; and what stands before it among the candidates is kept.
+func TestNoLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, setting{guarantee: processor.Staged})
+		w.guarantee = processor.Ledger
+		for name, fallback := range map[string][]processor.Guarantee{"alone": nil, "with a weaker one": {processor.AckAfterCommit}} {
+			err := w.processor(t, processor.Config{Fallback: fallback}).Run(t.Context())
+			if !sharetxn.IsFatal(err) || !strings.Contains(err.Error(), "sharetxn ledger create") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		w.guarantee = processor.AckAfterCommit
+		w.feed(t, 3)
+		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Fallback: []processor.Guarantee{processor.Ledger}}))
+		if got := w.values(t, "out"); len(got) != 3 {
+			t.Errorf("outputs %v", got)
+		}
+	})
+}
+
+// A group whose name cannot be a topic's can have no ledger, and all else.
+func TestGroupWithoutTopicName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, draft95)
+		w.feed(t, 3)
+		w.RunUntilDrained(t, "g:1", w.processor(t, processor.Config{Group: "g:1"}))
+		cfg := processor.Config{
+			Group: "g:1", Topics: []string{"in"}, Handler: w.seen.handler(nil), DeadLetter: processor.DeadLetter{Discard: true}, Fallback: []processor.Guarantee{processor.Ledger},
+		}
+		if _, err := processor.New(w.Connect(t), cfg); !errors.Is(err, sharetxn.ErrUsage) || !strings.Contains(err.Error(), "':'") {
+			t.Errorf("New: %v", err)
 		}
 	})
 }

@@ -15,9 +15,10 @@ type item struct {
 	rec      *shareconsumer.Record
 	batch    *shareconsumer.Batch // that has the record now
 	bytes    int
-	failures int   // of its own, in this delivery
-	cause    error // of the last failure
-	doomed   error // why it goes to the dead letter, once that is decided
+	failures int       // of its own, in this delivery
+	cause    error     // of the last failure
+	doomed   error     // why it goes to the dead letter, once that is decided
+	waits    time.Time // since when for the ledger; zero: it does not
 }
 
 func newItems(b *shareconsumer.Batch) []*item {
@@ -210,10 +211,12 @@ func (g *group) ripe(now time.Time, l limits, stopping bool) (ok bool, at time.T
 // hand is everything that a member holds, but for what is in a transaction or
 // in a call. It belongs to the member's loop.
 type hand struct {
-	groups []*group
+	groups  []*group
+	waiting []*item // for the ledger
 }
 
 func (h *hand) size() (n int) {
+	n = len(h.waiting)
 	for _, g := range h.groups {
 		n += g.size()
 	}
@@ -221,6 +224,7 @@ func (h *hand) size() (n int) {
 }
 
 func (h *hand) bytes() (n int) {
+	n = bytesOf(h.waiting)
 	for _, g := range h.groups {
 		n += g.bytes
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 )
@@ -22,8 +23,12 @@ type member struct {
 	cfg   *Config
 	cl    *sharetxn.Cluster
 	log   *slog.Logger
+	core  *core.Cluster
 	hooks func(ctx context.Context, e sharetxn.Handled)
 	limit *limit
+
+	ledgerHooks []sharetxn.HookLedger
+	ledger      groupLedger // with guarantee Ledger; else nil
 
 	mu       sync.Mutex
 	row      MemberStatus
@@ -44,6 +49,8 @@ type member struct {
 	suspectsFrom time.Time // when suspects may be handled; zero: there are none
 	gathered     bool      // what was fetched beside them is in hand
 
+	watch watch // over what waits for the ledger
+
 	fetching bool // a stop waits until fetches are over before it gives back what was not begun
 
 	called chan called
@@ -61,7 +68,7 @@ type polled struct {
 
 func newMember(p *Processor, n int) *member {
 	return &member{
-		n: n, cfg: &p.cfg, cl: p.cl, log: p.log, limit: p.limit, hooks: p.onHandled,
+		n: n, cfg: &p.cfg, cl: p.cl, log: p.log, core: core.Of(p.cl), limit: p.limit, hooks: p.onHandled, ledgerHooks: p.ledgerHooks,
 		row:    MemberStatus{TransactionalID: p.cfg.transactionalID(n), State: created.String()},
 		calls:  make(map[*call]struct{}),
 		called: make(chan called), ended: make(chan *transaction, 1), polled: make(chan polled, 1), quiet: make(chan struct{}, 1), gone: make(chan struct{}),
@@ -76,17 +83,18 @@ func (p *Processor) onHandled(ctx context.Context, e sharetxn.Handled) {
 
 // run is the member's life. start ends when a stop comes before it works, hard
 // when it must end now; soft is closed when it must come to an end.
-func (m *member) run(start, hard context.Context, soft <-chan struct{}, g Guarantee) (err error) {
+func (m *member) run(start, hard context.Context, soft <-chan struct{}, pr promise) (err error) {
+	m.ledger = pr.ledger
 	m.enter(starting)
 	defer func() {
 		m.see(func(r *MemberStatus) {
-			r.State, r.Held = stopped.String(), 0
+			r.State, r.Held, r.Waiting = stopped.String(), 0, 0
 			if err != nil {
 				r.State, r.Err = broken.String(), err
 			}
 		})
 	}()
-	p, err := m.cfg.newProducer(m.cl, m.n, g)
+	p, err := m.cfg.newProducer(m.cl, m.n, pr.guarantee)
 	if err != nil {
 		return err
 	}
@@ -137,6 +145,10 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 	defer endPolls()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
+	var ended <-chan struct{} // the ledger cannot be used any more
+	if m.ledger != nil {
+		ended = m.ledger.Done()
+	}
 	for {
 		now := time.Now()
 		at, err := m.start(hard, polls, now)
@@ -169,6 +181,9 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 		case <-m.quiet:
 			m.fetching = false
 			m.drain(time.Now())
+		case <-m.watch.wake:
+		case <-ended:
+			return m.ledger.Err()
 		case <-hard.Done():
 			return nil
 		}
@@ -196,6 +211,7 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 		at = earlier(at, when)
 	}
 
+	at = earlier(at, m.recheck(now))
 	m.gather(now)
 	idle := false
 	for len(m.calls) < m.cfg.Concurrency && !m.suspecting() && !m.hand.lastOnes(now) && (m.txn == nil || !m.txn.last) {
@@ -217,7 +233,7 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 	}
 
 	records, bytes := m.held()
-	m.see(func(r *MemberStatus) { r.Held = records })
+	m.see(func(r *MemberStatus) { r.Held, r.Waiting = records, len(m.hand.waiting) })
 	if idle && !m.stopping && !m.polling && !m.hand.suspects() && records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes {
 		if now.Before(m.pollAfter) {
 			return earlier(at, m.pollAfter), nil
@@ -321,6 +337,7 @@ func (m *member) handled(now time.Time, c called) {
 		m.abandoned--
 		return
 	}
+	m.core.Step("handled")
 	m.finish(now, c.call, c.decisions)
 }
 
@@ -538,7 +555,12 @@ func (m *member) concluded(now time.Time, t *transaction) error {
 		m.forget(again)
 	}
 	if t.outcome == sharetxn.Committed {
-		m.requeue(now, ours, 0, false)
+		m.backFrom(now, ours)
+		return nil
+	}
+	if m.ledger != nil && len(t.units) == 0 && t.err == nil || conflict(t.err) { // the ledger knows more of them than when they came
+		m.log.Info("sharetxn: records are looked at again in the ledger", "group", m.cfg.Group, "member", m.n, "records", len(again), "still held", len(ours), "err", t.err)
+		m.backFrom(now, ours)
 		return nil
 	}
 	own := ownFault(t.err)
@@ -565,6 +587,16 @@ func (m *member) concluded(now time.Time, t *transaction) error {
 	}
 	m.requeue(now, ours, t.aborts+1, own)
 	return nil
+}
+
+// backFrom takes records back of which a transaction had to leave out some, or all,
+// through no fault of theirs.
+func (m *member) backFrom(now time.Time, items []*item) {
+	if m.ledger == nil {
+		m.requeue(now, items, 0, false)
+		return
+	}
+	m.goOn(now, m.sift(now, items))
 }
 
 // keepLocked is until whatever is in hand has gone its way: a dead letter that
@@ -594,12 +626,10 @@ func (m *member) received(now time.Time, p polled) error {
 // take takes over what was polled.
 func (m *member) take(now time.Time, b *shareconsumer.Batch) {
 	b.KeepLocked(keepLocked)
-	items := m.suspect(now, newItems(b))
-	if m.stopping {
-		m.takeLast(now, items)
-	} else if len(items) > 0 {
-		m.join(now, items)
-	}
+	m.core.Step("polled")
+	items := m.sift(now, newItems(b))
+	m.core.Step("looked")
+	m.goOn(now, items)
 }
 
 // suspect takes out of items those that may end the process, or that were

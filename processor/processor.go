@@ -15,14 +15,15 @@ import (
 
 // Processor runs members of a share group. Safe for concurrent use.
 type Processor struct {
-	_        [0]func()
-	cfg      Config
-	cl       *sharetxn.Cluster
-	log      *slog.Logger
-	hooks    []sharetxn.HookHandled
-	members  []*member
-	limit    *limit
-	environs *environs
+	_           [0]func()
+	cfg         Config
+	cl          *sharetxn.Cluster
+	log         *slog.Logger
+	hooks       []sharetxn.HookHandled
+	ledgerHooks []sharetxn.HookLedger
+	members     []*member
+	limit       *limit
+	environs    *environs
 
 	soft, hard *trigger
 	done       chan struct{} // closed when Run has returned
@@ -81,6 +82,9 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 		if h, ok := h.(sharetxn.HookHandled); ok {
 			out.hooks = append(out.hooks, h)
 		}
+		if h, ok := h.(sharetxn.HookLedger); ok {
+			out.ledgerHooks = append(out.ledgerHooks, h)
+		}
 	}
 	for n := range cfg.Members {
 		out.members = append(out.members, newMember(out, n))
@@ -124,19 +128,19 @@ func (p *Processor) Run(ctx context.Context) error {
 		case <-over:
 		}
 	})
-	if err := p.environs.isolation.require(starting, p.cl); err != nil {
-		return err
-	}
-	g, err := p.agree(starting)
+	pr, err := p.prepare(starting)
 	if err != nil {
 		if starting.Err() != nil && !sharetxn.IsFatal(err) { // stopped before it began
 			err = nil
 		}
+		for _, m := range p.members {
+			m.never(err)
+		}
 		return err
 	}
-	p.mu.Lock()
-	p.guarantee = g
-	p.mu.Unlock()
+	if pr.ledger != nil {
+		defer func() { _ = pr.ledger.Close() }() // never an error
+	}
 	seen := p.environs.look(starting)
 	watching, endWatch := context.WithCancel(hard)
 	defer endWatch()
@@ -146,7 +150,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	var members sync.WaitGroup
 	for i, m := range p.members {
 		members.Go(func() {
-			if errs[i] = m.run(starting, hard, p.soft.ch, g); errs[i] != nil {
+			if errs[i] = m.run(starting, hard, p.soft.ch, pr); errs[i] != nil {
 				p.soft.pull() // the others finish what they have
 			}
 		})
@@ -158,6 +162,22 @@ func (p *Processor) Run(ctx context.Context) error {
 		}
 	}
 	return explainFence(errors.Join(errs...), p.cfg)
+}
+
+// prepare finds out what must be known before the members join, and what they work
+// under.
+func (p *Processor) prepare(start context.Context) (promise, error) {
+	if err := p.environs.isolation.require(start, p.cl); err != nil {
+		return promise{}, err
+	}
+	pr, err := p.agree(start)
+	if err != nil {
+		return promise{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.guarantee = pr.guarantee
+	return pr, nil
 }
 
 // watchStop makes a hard stop of a soft one that takes too long.

@@ -24,8 +24,9 @@ type MemberStatus struct {
 	Member             string // member id; empty before it has joined
 	State              string // "new", "starting", "working", "stopping", "stopped" or "failed"
 	Held               int    // records acquired and not settled, as the member saw last
+	Waiting            int    // of those, what waits for another transaction to be decided (guarantee Ledger)
 	LastCommit         time.Time
-	Committed, Aborted int64 // transactions
+	Committed, Aborted int64 // transactions; one that the ledger refused counts as aborted
 	Err                error // the last that was not fatal to a record alone, or why the member failed
 }
 
@@ -53,6 +54,16 @@ func (m *member) see(change func(*MemberStatus)) {
 }
 
 func (m *member) enter(s state) { m.see(func(r *MemberStatus) { r.State = s.String() }) }
+
+// never says that the member will not begin, and why; nil: it was stopped before.
+func (m *member) never(err error) {
+	m.see(func(r *MemberStatus) {
+		r.State = stopped.String()
+		if err != nil {
+			r.State, r.Err = broken.String(), err
+		}
+	})
+}
 
 func (m *member) status() MemberStatus {
 	m.mu.Lock()

@@ -34,6 +34,9 @@ func (m *member) windDown(hard context.Context, now time.Time) {
 	}
 	m.hand.tidy()
 	m.takeLast(now, back)
+	waiting := m.hand.waiting
+	m.hand.waiting = nil
+	m.await(now, waiting)
 }
 
 // takeLast has records on their last delivery handled now and the others given
@@ -195,12 +198,26 @@ func (m *member) leave(bound context.Context, fatal error) {
 	}
 	m.hand.groups = nil
 	m.giveBack(time.Now(), held(items))
+	m.letGo(held(m.hand.waiting))
+	m.hand.waiting = nil
 	var last []*unit
 	for _, g := range m.hand.groups {
 		last = append(last, g.ready...)
 	}
 	for units := range slices.Chunk(last, m.cfg.MaxRecords) {
 		m.bury(bound, units, fatal != nil || m.txn != nil)
+	}
+}
+
+// letGo gives back what still waits for another transaction: only its end says what
+// is to become of them, and whoever gets them waits for it too.
+func (m *member) letGo(items []*item) {
+	part(items, (*shareconsumer.Batch).Close)
+	for _, it := range items {
+		if m.limit.spent(it.rec.DeliveryCount()) {
+			m.log.Error("sharetxn: a record on its last delivery still waited for an earlier transaction at the end; if that aborts, the record is lost, since the broker archives it",
+				"group", m.cfg.Group, "record", where(it))
+		}
 	}
 }
 
@@ -211,6 +228,9 @@ func (m *member) bury(bound context.Context, units []*unit, cannot bool) {
 	if !cannot {
 		m.transact(bound, t)
 		m.count(t)
+		rest := m.sift(time.Now(), held(t.leftOut))
+		m.letGo(append(rest, m.hand.waiting...))
+		m.hand.waiting = nil
 	}
 	half := len(units) / 2
 	switch {

@@ -180,7 +180,7 @@ func TestStopOrder(t *testing.T) {
 // would archive it.
 func TestStopOnLastDelivery(t *testing.T) {
 	inAll(t, func(t *testing.T, on setting) {
-		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: 2}))
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: on.least()}))
 		w.feed(t, 3)
 		last := make(chan struct{})
 		var once sync.Once

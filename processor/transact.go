@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -48,16 +49,28 @@ func held(items []*item) (ours []*item) {
 // loop, at most one at a time.
 func (m *member) transact(ctx context.Context, t *transaction) {
 	t.outcome = sharetxn.Aborted
+	m.screen(t)
 	parts := bindable(t)
 	if len(t.units) == 0 {
-		return // all were lost
+		return // all were lost, or are not ours to decide
+	}
+	g := &commitGuard{core: m.core, group: m.cfg.Group, ledger: m.ledger}
+	if m.ledger != nil {
+		parts = append([]producer.Acknowledgements{g}, parts...)
 	}
 	txn, err := m.producer.Begin(ctx, parts...)
 	if err != nil {
 		t.err = err
 		return
 	}
-	var outputs []*kgo.Record
+	m.core.Step("begun")
+	if m.ledger != nil {
+		if g.entries, err = m.ledger.Entries(txn.TransactionalID(), positions(t.items())); err != nil {
+			t.err = errors.Join(err, txn.Abort(ctx))
+			return
+		}
+	}
+	outputs := slices.Clone(g.entries) // first, so that the ledger is read meanwhile
 	for _, u := range t.units {
 		outputs = append(outputs, m.decide(u)...)
 	}

@@ -301,6 +301,13 @@ func TestNoRenewal(t *testing.T) {
 	inAll(t, func(t *testing.T, on setting) {
 		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 10 * time.Second}))
 		w.groupConfig(t, groupconfig.RenewAcknowledge(false))
+		if on.guarantee == processor.Ledger { // who waits for another's transaction must renew
+			err := w.processor(t, processor.Config{}).Run(t.Context())
+			if unfit, ok := errors.AsType[*processor.UnfitError](err); !ok || len(unfit.Problems) != 1 || unfit.Problems[0].Setting != "share.renew.acknowledge.enable of group g" {
+				t.Errorf("Run: %v", err)
+			}
+			return
+		}
 		w.feed(t, 24)
 		w.RunUntilDrained(t, "g", w.processor(t, processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			time.Sleep(700 * time.Millisecond)

@@ -10,7 +10,11 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/ledger/entry"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,6 +36,15 @@ func (s setting) String() string {
 // concedes tells whether what brokers and networks do may double a record.
 func (s setting) concedes() bool { return s.guarantee == processor.AckAfterCommit }
 
+// least is the lowest delivery limit that can be worked with; a record is handled in
+// two deliveries of either.
+func (s setting) least() int {
+	if s.guarantee == processor.Ledger {
+		return 3
+	}
+	return 2
+}
+
 // settles is how long what was committed may wait to be acknowledged: for a fetch
 // that is parked at the broker.
 func (s setting) settles() time.Duration {
@@ -52,7 +65,8 @@ var (
 	draft95  = setting{processor.Staged, sharetxn.ProfileDraft95}
 	kip93    = setting{processor.Staged, sharetxn.ProfileKIP93}
 	plain    = setting{guarantee: processor.AckAfterCommit}
-	settings = []setting{draft95, kip93, plain}
+	ledgered = setting{guarantee: processor.Ledger}
+	settings = []setting{draft95, kip93, ledgered, plain}
 )
 
 // inAll runs a test in virtual time, with each guarantee. Virtual time never ends
@@ -82,7 +96,28 @@ func start(t *testing.T, on setting, opts ...sharetxntest.Opt) *world {
 		sharetxntest.Brokers(3), on.brokers(),
 		sharetxntest.Topic("in", 3), sharetxntest.Topic("out", 3), sharetxntest.Topic("dead", 1),
 	}, opts...)
-	return &world{Cluster: sharetxntest.Start(t, opts...), setting: on, seen: &seen{deliveries: make(map[string]int32), calls: make(map[string]int)}}
+	w := &world{Cluster: sharetxntest.Start(t, opts...), setting: on, seen: &seen{deliveries: make(map[string]int32), calls: make(map[string]int)}}
+	if on.guarantee == processor.Ledger {
+		w.ensure(t)
+	}
+	return w
+}
+
+// ensure makes the ledger of group "g".
+func (w *world) ensure(t *testing.T) {
+	t.Helper()
+	if err := ledger.Ensure(t.Context(), w.Connect(t), "g", []string{"in"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// record writes a generation into the ledger of group "g".
+func (w *world) record(t *testing.T, g processor.Guarantee, number int64) {
+	t.Helper()
+	is := entry.Generation{Number: number, Guarantee: g.String(), Phase: entry.Active, Group: "g"}
+	if err := topic.WriteGeneration(t.Context(), core.Of(w.Connect(t)), "g", is, []int32{0, 1, 2}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // feed gives topic "in" records with the values "0" to "n-1".

@@ -33,6 +33,7 @@ func (t *Txn) held() []*bound {
 // collect takes the verdicts, when the outputs are delivered: until then the
 // batches are renewed.
 func (t *Txn) collect(ctx context.Context) ([]txnmanager.Acknowledged, error) {
+	t.p.core.Step("produced")
 	var all []txnmanager.Acknowledged
 	for _, b := range t.held() {
 		f, err := b.handle.Freeze(ctx)
@@ -44,6 +45,7 @@ func (t *Txn) collect(ctx context.Context) ([]txnmanager.Acknowledged, error) {
 			all = append(all, txnmanager.Acknowledged{Member: f.Member, LockUntil: f.LockUntil, Batches: f.Batches, Plain: t.p.plain})
 		}
 	}
+	t.p.core.Step("frozen")
 	return all, nil
 }
 
@@ -59,6 +61,8 @@ func (t *Txn) lateVerdicts() error {
 
 // settled tells the bound batches how the transaction ended, and whoever waits.
 func (t *Txn) settled(e txnmanager.Ended) {
+	t.p.core.Step("ended")
+	defer t.p.core.Step("settled")
 	for _, b := range t.held() {
 		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain, Freed: func(tp acks.TopicIDPartition) bool {
 			return e.Freed(b.member.GroupID(), b.member.MemberID(), tp)

@@ -30,7 +30,7 @@ func Brokers(n int) Opt { return optFunc(func(c *config) { c.brokers = n }) }
 
 // Topic creates a topic. The leader of partition p is broker p modulo Brokers.
 // A topic that your code asks for and that was not named here comes into being
-// with one partition; Feed creates none.
+// with one partition, unless its name begins with "__"; Feed creates none.
 func Topic(name string, partitions int) Opt {
 	return optFunc(func(c *config) { c.topics[name] = int32(partitions) })
 }

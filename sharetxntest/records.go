@@ -1,6 +1,7 @@
 package sharetxntest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/sharetxn/sharetxn/internal/broker"
@@ -57,14 +58,15 @@ func (c *Cluster) intercept(r broker.Request) broker.Action {
 }
 
 // create makes the topics that a client asks for and that do not exist, as
-// brokers do by default.
+// brokers do by default. Names that begin with two underscores are of topics that
+// have an owner, who makes them as they must be: Kafka's, and a group's ledger.
 func (c *Cluster) create(r broker.Request) {
 	req, ok := r.Message().(*kmsg.MetadataRequest)
 	if !ok {
 		return
 	}
 	for _, want := range req.Topics {
-		if want.Topic == nil || c.broker.Partitions(*want.Topic) > 0 {
+		if want.Topic == nil || strings.HasPrefix(*want.Topic, "__") || c.broker.Partitions(*want.Topic) > 0 {
 			continue
 		}
 		if err := c.broker.CreateTopic(*want.Topic, 1); err != nil {

@@ -1,0 +1,51 @@
+package processor
+
+import (
+	"context"
+
+	"github.com/sharetxn/sharetxn/internal/bind"
+	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// commitGuard is the ledger's part in a transaction: it is bound before the batches, has
+// no records of its own, and refuses the commit where the ledger does.
+type commitGuard struct {
+	core    *core.Cluster
+	group   string
+	ledger  groupLedger
+	entries []*kgo.Record // that the transaction has produced
+}
+
+var _ bind.Handle = (*commitGuard)(nil)
+
+// Bind implements producer.Acknowledgements.
+func (g *commitGuard) Bind() bind.Handle { return g }
+
+// Offer implements bind.Handle.
+func (g *commitGuard) Offer() {}
+
+// Hold implements bind.Handle.
+func (g *commitGuard) Hold() error { return nil }
+
+// Freeze implements bind.Handle: everything was delivered, and the locks of the
+// batches, which are frozen after it, are still renewed while the ledger is read
+// past the transaction's own entries. What it says then holds for good: whoever
+// comes later sees these entries, and waits.
+func (g *commitGuard) Freeze(ctx context.Context) (bind.Frozen, error) {
+	err := g.ledger.Decide(ctx, g.entries)
+	g.core.Step("checked")
+	return bind.Frozen{}, err
+}
+
+// Check implements bind.Handle.
+func (g *commitGuard) Check() error { return g.ledger.Err() }
+
+// Settle implements bind.Handle.
+func (g *commitGuard) Settle(bind.Settlement) {}
+
+// Group implements bind.Handle.
+func (g *commitGuard) Group() string { return g.group }
+
+// Cluster implements bind.Handle.
+func (g *commitGuard) Cluster() any { return g.core }
