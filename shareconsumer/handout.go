@@ -8,7 +8,9 @@ import (
 
 // handOut makes a batch of what waits, what was fetched first in front, so that
 // none waits until its locks end; nil if nothing waits. What has too little of
-// its lock left is given back instead. c.mu is held.
+// its lock left is given back instead. A lease that fits into a poll is not cut to
+// fill this one: where a range is not acknowledged as it was acquired, the broker
+// keeps a state for each of its offsets. c.mu is held.
 func (c *Consumer) handOut(now time.Time) *Batch {
 	var late, ls []*lease
 	n := 0
@@ -24,6 +26,9 @@ func (c *Consumer) handOut(now time.Time) *Batch {
 			continue
 		}
 		if left := c.cfg.maxPollRecords - n; len(l.waiting) > left {
+			if len(l.waiting) <= c.cfg.maxPollRecords {
+				break // the next poll gives it whole
+			}
 			c.split(l, l.waiting[left].Offset)
 		}
 		s.buffer = s.buffer[1:]
