@@ -270,22 +270,27 @@ func (b *Batch) commit(op string, urgent bool) (*ackJob, error) {
 	if _, err := b.state.next(evPlain); err != nil {
 		return nil, b.stale(op, err)
 	}
-	decided := make([]*Record, 0, len(b.records))
-	for _, r := range b.records {
-		if r.verdict == acks.Gap {
-			continue
-		}
-		if c.cfg.mode == Transactional && r.verdict != acks.Release {
+	if c.cfg.mode == Transactional {
+		if r := firstDecided(b.records); r != nil {
 			return nil, &sharetxn.Error{Op: op, Class: sharetxn.ClassUsage, Group: c.group, Err: fmt.Errorf("%w: %w", sharetxn.ErrMode, recordsError(errors.New("verdicts of a transactional consumer leave through a transaction"), r))}
 		}
-		decided = append(decided, r)
 	}
+	decided := decidedOf(b.records)
 	if len(decided) == 0 {
 		return nil, nil
 	}
 	job := c.plain(decided, urgent)
 	b.remove(decided)
 	return job, nil
+}
+
+// decidedOf gives the records that have a verdict: mostly all, as they are then.
+func decidedOf(rs []*Record) []*Record {
+	undecided := func(r *Record) bool { return r.verdict == acks.Gap }
+	if !slices.ContainsFunc(rs, undecided) {
+		return rs
+	}
+	return slices.DeleteFunc(slices.Clone(rs), undecided)
 }
 
 // remove takes records out whose fate is sealed; c.mu is held.
