@@ -233,3 +233,33 @@ func TestAcquiringTakesBackWhatIsQueued(t *testing.T) {
 		}
 	}
 }
+
+// A poll gives acquired ranges whole, as far as they fit into one: what is
+// acknowledged as it was acquired costs brokers least. Those that do not fit fill
+// it.
+func TestPollsGiveWholeRanges(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	for name, tc := range map[string]struct {
+		ranges [][]int64
+		polls  []int
+	}{
+		"all fit":              {[][]int64{{0, 1}, {2, 3}}, []int{4}},
+		"the second fits next": {[][]int64{{0, 1, 2}, {3, 4}}, []int{3, 2}},
+		"just as many":         {[][]int64{{0, 1, 2, 3}, {4}}, []int{4, 1}},
+		"one is too long":      {[][]int64{{0, 1, 2, 3, 4}, {5}}, []int{4, 2}},
+		"too long for any":     {[][]int64{{0}, {1, 2, 3, 4, 5}}, []int{4, 2}},
+	} {
+		c, s := bookkeeper()
+		c.cfg.maxPollRecords = 4
+		for _, os := range tc.ranges {
+			c.gave(leaseOf(s, os...))
+		}
+		var polls []int
+		for b := c.handOut(time.Now()); b != nil; b = c.handOut(time.Now()) {
+			polls = append(polls, len(b.records))
+		}
+		if !slices.Equal(polls, tc.polls) {
+			t.Errorf("%s: %v records, want %v", name, polls, tc.polls)
+		}
+	}
+}

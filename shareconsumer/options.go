@@ -95,8 +95,9 @@ func AcquireMode(a Acquire) Opt { return optFunc(func(c *config) { c.acquire = a
 // less, as much as it handles in a quarter of the acquisition lock, so that other
 // members get the rest. A Transactional consumer always asks for MaxPollRecords,
 // and only while a Poll waits. Brokers may hand out a few more, since whole
-// producer batches are acquired. What waits keeps its locks, by renewals, until
-// nobody has polled for five minutes.
+// producer batches are acquired. Of what waits, a range that fits into a batch is
+// given whole, so a batch may have fewer records though more wait. What waits
+// keeps its locks, by renewals, until nobody has polled for five minutes.
 func MaxPollRecords(n int) Opt { return optFunc(func(c *config) { c.maxPollRecords = n }) }
 
 // MaxBytes bounds, in bytes of the log, what is fetched and not yet polled, over
