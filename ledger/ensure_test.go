@@ -8,11 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"context"
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/ledger"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Ensure makes a ledger as wide as the widest source, in generation 1, whoever
@@ -103,6 +107,51 @@ func TestEnsureBesideMembers(t *testing.T) {
 	}
 	if got := w.generations(ctx, t); !slices.Equal(got, slices.Repeat([]entry.Generation{active(1, ledger.Ledger)}, 2)) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// On a cluster that never had a group the coordinator is about to come.
+func TestEnsureBeforeTheCoordinator(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := start(t, broker.Config{Topics: map[string]int32{"a": 1}})
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(w.b.Seeds()...), kgo.RequestRetries(1), kgo.RetryBackoffFn(func(int) time.Duration { return time.Millisecond })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	const describe = 77
+	asked := make(chan struct{}, 1000)
+	away := func(r broker.Request) broker.Action {
+		req, ok := r.Message().(*kmsg.ShareGroupDescribeRequest)
+		if r.Key != describe || !ok {
+			return broker.Action{}
+		}
+		asked <- struct{}{}
+		resp := req.ResponseKind().(*kmsg.ShareGroupDescribeResponse)
+		g := kmsg.NewShareGroupDescribeResponseGroup()
+		g.GroupID, g.ErrorCode = group, kerr.CoordinatorNotAvailable.Code
+		resp.Groups = append(resp.Groups, g)
+		return broker.Action{Answer: resp}
+	}
+	w.b.SetIntercept(away)
+	short, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- ledger.Ensure(short, cl, group, []string{"a"}) }()
+	const calls = 5 // of a request that is sent twice
+	for range 2 * calls {
+		<-asked
+	}
+	stop()
+	if err := <-done; err == nil || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
+		t.Errorf("no more patience: %v", err)
+	}
+	go func() { done <- ledger.Ensure(ctx, cl, group, []string{"a"}) }()
+	for range 2 * calls {
+		<-asked
+	}
+	w.b.SetIntercept(nil)
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

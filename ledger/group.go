@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
@@ -14,10 +15,7 @@ import (
 
 // empty is nil if the group has no members, and also if it does not exist.
 func empty(ctx context.Context, cl *kgo.Client, op, group string) error {
-	described, err := kadm.NewClient(cl).DescribeShareGroups(ctx, group)
-	if err == nil {
-		err = described.Error()
-	}
+	described, err := describe(ctx, kadm.NewClient(cl), group)
 	switch {
 	case errors.Is(err, kerr.GroupIDNotFound):
 		return nil
@@ -32,6 +30,35 @@ func empty(ctx context.Context, cl *kgo.Client, op, group string) error {
 		return nil
 	}
 	return notEmpty(op, group, members)
+}
+
+// coordinatorFor is how long a group's coordinator is waited for: on a cluster that
+// never had a group, Kafka makes the topic of coordinators when the first is asked
+// for. coordinatorEvery is between two questions.
+const (
+	coordinatorFor   = 30 * time.Second
+	coordinatorEvery = 200 * time.Millisecond
+)
+
+// describe asks the group's coordinator, which may be about to come.
+func describe(ctx context.Context, adm *kadm.Client, group string) (kadm.DescribedShareGroups, error) {
+	for began := time.Now(); ; {
+		described, err := adm.DescribeShareGroups(ctx, group)
+		if err == nil {
+			err = described.Error()
+		}
+		coming := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+		if !coming || time.Since(began) > coordinatorFor {
+			return described, err
+		}
+		pause := time.NewTimer(coordinatorEvery)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return described, errors.Join(context.Cause(ctx), err)
+		}
+	}
 }
 
 func notEmpty(op, group string, members []string) error {
