@@ -30,7 +30,7 @@ func (l *Ledger) look(ctx context.Context) (width int, err error) {
 		t := resp.Topics[0]
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
 		case errors.Is(err, kerr.UnknownTopicOrPartition) && l.id != [16]byte{}:
-			return l.gone("deleted")
+			return l.lost("deleted")
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			return topic.Unusable(op, l.group, topic.ErrMissing)
 		case err != nil:
@@ -38,7 +38,7 @@ func (l *Ledger) look(ctx context.Context) (width int, err error) {
 		case l.id == [16]byte{}:
 			l.id = t.TopicID
 		case l.id != t.TopicID:
-			return l.gone("deleted, and made anew")
+			return l.lost("deleted, and made anew")
 		}
 		width = len(t.Partitions)
 		return nil
@@ -46,7 +46,7 @@ func (l *Ledger) look(ctx context.Context) (width int, err error) {
 	return width, err
 }
 
-func (l *Ledger) gone(how string) error {
+func (l *Ledger) lost(how string) error {
 	return failure(op, l.group, fmt.Errorf("%w: topic %s was %s, and with it what says which records are done; stop all members, then: %s; %s",
 		ErrLedgerGone, l.topic, how, topic.Remedy(l.group, topic.ErrMissing), resetCommand(l.group)))
 }

@@ -27,6 +27,7 @@ type part struct {
 	// gapped: there was a gap at some time, so that starts count only together
 	// with the end of the log.
 	gapped bool
+	topics map[[16]byte]bool // that have entries
 
 	moved signal // it was read on
 }
@@ -35,7 +36,7 @@ type part struct {
 var errLost = errors.New("the ledger's log was cut off behind what was read of it")
 
 func newPart(group string, n int32, log bounds) *part {
-	return &part{n: n, ix: index.New(group, n, log.start), until: log.end}
+	return &part{n: n, ix: index.New(group, n, log.start), until: log.end, topics: make(map[[16]byte]bool)}
 }
 
 // resumption is where a partition is read on.
@@ -96,6 +97,26 @@ func (p *part) asked() (asOf int64, gapped bool) {
 	return p.ix.Next(), p.gapped
 }
 
+// suspect adds the topics that have entries and are not listed.
+func (p *part) suspect(all, listed map[[16]byte]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.topics {
+		if !listed[id] {
+			all[id] = true
+		}
+	}
+}
+
+// forget takes a topic from those that have entries, and tells whether it was one.
+func (p *part) forget(topic [16]byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	had := p.topics[topic]
+	delete(p.topics, topic)
+	return had
+}
+
 func (p *part) current() (entry.Generation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,11 +161,17 @@ func (p *part) one(r *kgo.Record, got *read) error {
 	what, err := Tell(p.ix, r)
 	got.decides = got.decides || what.Marker
 	got.generation = got.generation || what.Generation
+	if what.Entry != nil {
+		p.topics[what.Entry.TopicID] = true
+	}
 	return err
 }
 
-// Kind is what a record of a ledger says, if it is no entry.
-type Kind struct{ Marker, Generation bool }
+// Kind is what a record of a ledger says.
+type Kind struct {
+	Marker, Generation bool
+	Entry              *entry.Entry // nil: it is none
+}
 
 // Tell gives a record of a ledger partition, which may be a control record, to the
 // partition's index. An error is for good: the record cannot be read past.
@@ -170,5 +197,5 @@ func Tell(ix *index.Index, r *kgo.Record) (Kind, error) {
 	case !r.Attrs.IsTransactional():
 		return Kind{}, fmt.Errorf("%w: an entry of %q is in no transaction", entry.ErrCorrupt, v.Entry.TransactionalID)
 	}
-	return Kind{}, ix.Entry(r.Offset, who, *v.Entry)
+	return Kind{Entry: v.Entry}, ix.Entry(r.Offset, who, *v.Entry)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -25,31 +26,42 @@ type starts struct {
 	mu    sync.Mutex
 	floor map[source]floor
 	names map[[16]byte]string
+	gone  map[[16]byte]doubt // topics that have entries, and that no broker knows
 }
 
 // floor is the highest start that was told of a share partition. It never falls
 // within a generation, but by somebody who sets the group's offsets back.
 type floor struct {
 	at    int64
-	lower int       // times in a row that a lower start was told
-	since time.Time // of the first of them
+	lower doubt
 }
 
-// lowerTimes is how often in a row a lower start must be told, for at least as
-// long as starts are read apart, before it is believed: a coordinator that is
-// just taking over may tell what was.
-const lowerTimes = 3
-
-// told takes note of a start and tells whether the group's offsets were set back.
+// told takes note of a start and tells whether the group's offsets were set back:
+// a coordinator that is just taking over may tell what was.
 func (f *floor) told(start int64, now time.Time, apart time.Duration) (back bool) {
 	if start >= f.at {
 		*f = floor{at: start}
 		return false
 	}
-	if f.lower++; f.lower == 1 {
-		f.since = now
+	return f.lower.again(now, apart)
+}
+
+// doubt is something that must be told several times in a row, and for longer
+// than a broker may be behind, before it is believed. The zero doubt is ready.
+type doubt struct {
+	times int
+	since time.Time
+}
+
+// believedAfter is how often.
+const believedAfter = 3
+
+// again takes note that it was told, and says whether it is believed now.
+func (d *doubt) again(now time.Time, apart time.Duration) bool {
+	if d.times++; d.times == 1 {
+		d.since = now
 	}
-	return f.lower >= lowerTimes && now.Sub(f.since) >= apart
+	return d.times >= believedAfter && now.Sub(d.since) >= apart
 }
 
 // name is the topic's, as far as it was told; for hooks.
@@ -101,7 +113,20 @@ func (l *Ledger) readStarts(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	logs, failed := l.bounds(short, gapped...)
+	give := func(topic [16]byte, n int32, start int64) {
+		end := asOf[n]
+		if slices.Contains(gapped, n) {
+			log, known := logs[n]
+			if !known {
+				return
+			}
+			end = log.end
+		}
+		parts[n].started(topic, start, asOf[n], end)
+	}
+	listed := make(map[[16]byte]bool)
 	for _, t := range topics {
+		listed[t.TopicID] = true
 		l.starts.named(t.TopicID, t.Topic)
 		for _, s := range t.Partitions {
 			if s.ErrorCode != 0 || s.Partition < 0 || int(s.Partition) >= len(parts) {
@@ -111,19 +136,59 @@ func (l *Ledger) readStarts(ctx context.Context) error {
 				return failure(op, l.group, fmt.Errorf("%w: share partition %s-%d begins at %d, and had reached more; stop all members and set both: %s",
 					ErrOffsetsReset, t.Topic, s.Partition, s.StartOffset, resetCommand(l.group)))
 			}
-			end := asOf[s.Partition]
-			if slices.Contains(gapped, s.Partition) {
-				log, known := logs[s.Partition]
-				if !known {
-					continue
-				}
-				end = log.end
+			give(t.TopicID, s.Partition, s.StartOffset)
+		}
+	}
+	gone, unknown := l.gone(ctx, parts, listed)
+	for _, topic := range gone {
+		for _, p := range parts {
+			if p.forget(topic) {
+				give(topic, p.n, math.MaxInt64)
 			}
-			parts[s.Partition].started(t.TopicID, s.StartOffset, asOf[s.Partition], end)
 		}
 	}
 	l.changed.fire()
-	return failed
+	return errors.Join(failed, unknown)
+}
+
+// gone are the topics that have entries and do not exist any more: nothing of
+// them can be acquired, and their entries hold the log no longer. Whether a topic
+// exists that the group still lists need not be asked.
+func (l *Ledger) gone(ctx context.Context, parts []*part, listed map[[16]byte]bool) (gone [][16]byte, err error) {
+	suspects := make(map[[16]byte]bool)
+	for _, p := range parts {
+		p.suspect(suspects, listed)
+	}
+	if len(suspects) == 0 {
+		return nil, nil
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	for id := range suspects {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.TopicID = id
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, l.client)
+	if err != nil {
+		return nil, fmt.Errorf("asking for source topics that the group does not list: %w", err)
+	}
+	s := &l.starts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.gone
+	s.gone = make(map[[16]byte]doubt)
+	for _, t := range resp.Topics {
+		if kerr.ErrorForCode(t.ErrorCode) != error(kerr.UnknownTopicID) {
+			continue
+		}
+		d := was[t.TopicID]
+		if d.again(time.Now(), l.opts.Starts) {
+			gone = append(gone, t.TopicID)
+		} else {
+			s.gone[t.TopicID] = d
+		}
+	}
+	return gone, nil
 }
 
 func (l *Ledger) setBack(k source, start int64) bool {

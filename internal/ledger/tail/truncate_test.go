@@ -9,6 +9,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker/fault"
+	"github.com/sharetxn/sharetxn/internal/ledger/index"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -208,4 +209,38 @@ func TestTruncateFails(t *testing.T) {
 	if deleted, err := l.Truncate(ctx); err != nil || deleted == 0 || w.logStart(t, 1) == 0 {
 		t.Fatalf("%d deleted, %v", deleted, err)
 	}
+}
+
+// The entries of a source topic that was deleted hold the log no longer, and
+// those of another topic still do.
+func TestDeletedSourceTopic(t *testing.T) {
+	ctx := testkit.Deadline(t, time.Minute)
+	w := start(t)
+	l, _ := w.open(ctx, t)
+	a := w.positionsOf("also", 0, 0, 1)
+	w.begin(ctx, t, l, "a", a...).end(ctx, kgo.TryCommit)
+	b := w.begin(ctx, t, l, "b", w.positions(0, 0)...)
+	b.end(ctx, kgo.TryCommit)
+	w.until(ctx, t, l, "DF", 0, 0, 1)
+	if deleted, err := l.Truncate(ctx); deleted != 0 || err != nil {
+		t.Fatalf("%d deleted, %v", deleted, err)
+	}
+	if _, err := w.admin.DeleteTopics(ctx, "also"); err != nil {
+		t.Fatal(err)
+	}
+	for l.Look(a)[0] != index.Below {
+		changed := l.Changed()
+		if l.Look(a)[0] == index.Below {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatal("the deleted topic still counts")
+		}
+	}
+	if deleted, err := l.Truncate(ctx); deleted != b.entries[0].Offset || err != nil {
+		t.Fatalf("%d deleted, %v; want %d", deleted, err, b.entries[0].Offset)
+	}
+	w.until(ctx, t, l, "DF", 0, 0, 1)
 }
