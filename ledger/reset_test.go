@@ -202,38 +202,41 @@ func TestResetCut(t *testing.T) {
 		"before it is active": {produce, 3, ledger.ErrResetting, 0},
 		"half of it active":   {produce, 4, ledger.ErrMixed, 0},
 	} {
-		ctx := testkit.Deadline(t, 60*time.Second)
-		w := ensured(ctx, t, broker.Config{Brokers: 2, Topics: map[string]int32{"a": 2}}, "a")
-		w.feed(ctx, t, "a", 0, 5)
-		w.begun(ctx, t, "a", 5)
-		short, cancel := context.WithCancel(ctx)
-		var seen atomic.Int32
-		w.b.SetIntercept(func(r broker.Request) broker.Action {
-			if r.Key != tc.key || seen.Add(1) < tc.nth {
-				return broker.Action{}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := testkit.Deadline(t, 60*time.Second)
+			w := ensured(ctx, t, broker.Config{Brokers: 2, Topics: map[string]int32{"a": 2}}, "a")
+			w.feed(ctx, t, "a", 0, 5)
+			w.begun(ctx, t, "a", 5)
+			short, cancel := context.WithCancel(ctx)
+			var seen atomic.Int32
+			w.b.SetIntercept(func(r broker.Request) broker.Action {
+				if r.Key != tc.key || seen.Add(1) < tc.nth {
+					return broker.Action{}
+				}
+				cancel()
+				return broker.Action{LoseRequest: true}
+			})
+			err := ledger.Reset(short, w.cl, group, time.Time{})
+			if err == nil || seen.Load() < tc.nth {
+				t.Errorf("%v, after %d", err, seen.Load())
 			}
-			cancel()
-			return broker.Action{LoseRequest: true}
+			w.b.SetIntercept(nil)
+			testkit.Eventually(ctx, t, "what is under way arrives", func() bool {
+				_, err := w.states(ctx, t).Current()
+				return errors.Is(err, tc.left) && (err == nil) == (tc.left == nil)
+			})
+			if got := w.starts(ctx, t)["a"][0]; got != tc.start {
+				t.Errorf("start %d, want %d", got, tc.start)
+			}
+			if err := ledger.Reset(ctx, w.cl, group, time.Time{}); err != nil {
+				t.Errorf("again: %v", err)
+			}
+			current, err := w.states(ctx, t).Current()
+			if err != nil || current.Phase != entry.Active || current.Number < 2 || w.starts(ctx, t)["a"][0] != 0 {
+				t.Errorf("in the end %+v, %v, starts %v", current, err, w.starts(ctx, t))
+			}
 		})
-		err := ledger.Reset(short, w.cl, group, time.Time{})
-		if err == nil || seen.Load() < tc.nth {
-			t.Errorf("%s: %v, after %d", name, err, seen.Load())
-		}
-		w.b.SetIntercept(nil)
-		testkit.Eventually(ctx, t, name+": what is under way arrives", func() bool {
-			_, err := w.states(ctx, t).Current()
-			return errors.Is(err, tc.left) && (err == nil) == (tc.left == nil)
-		})
-		if got := w.starts(ctx, t)["a"][0]; got != tc.start {
-			t.Errorf("%s: start %d, want %d", name, got, tc.start)
-		}
-		if err := ledger.Reset(ctx, w.cl, group, time.Time{}); err != nil {
-			t.Errorf("%s: again: %v", name, err)
-		}
-		current, err := w.states(ctx, t).Current()
-		if err != nil || current.Phase != entry.Active || current.Number < 2 || w.starts(ctx, t)["a"][0] != 0 {
-			t.Errorf("%s: in the end %+v, %v, starts %v", name, current, err, w.starts(ctx, t))
-		}
 	}
 }
 

@@ -44,6 +44,7 @@ var ledgerCommands = []ledgerCommand{
 	{"check", "what stands against exactly-once: brokers, topic, group", "Exit status 1 if any of it is fatal; advice alone is 0.", 2 * time.Minute, true, prepareCheck},
 	{"truncate", "delete what decides nothing any more", "Processors do so by themselves.", 2 * time.Minute, false, prepareTruncate},
 	{"reset", "set the group's offsets, with a new generation of the ledger", "The group must have no members. If it fails half-way, run it again: processors do not start before it has ended.", 5 * time.Minute, false, prepareReset},
+	{"move", "put the group under another guarantee", "The group must have no members. From ledger, what is done and not acknowledged is acknowledged first: stop the\nproducers and let the group do all it has, and it costs no record a delivery. If it fails half-way, run it again:\nprocessors do not start before it has ended.", 5 * time.Minute, false, prepareMove},
 }
 
 // runLedger finds the command and runs it.
@@ -249,4 +250,15 @@ func resetTime(to string, now time.Time) (time.Time, error) {
 		return at, errors.New("it has not come yet; for the end there is latest")
 	}
 	return at, nil
+}
+
+func prepareMove(t *task) func(context.Context, *sharetxn.Cluster) error {
+	to := t.flags.String("to", "", "ledger, staged or ack-after-commit; required")
+	return func(ctx context.Context, cl *sharetxn.Cluster) error {
+		done, err := ledger.Move(ctx, cl, t.group, *to)
+		if err != nil {
+			return err
+		}
+		return t.print(movedOf(t, done))
+	}
 }

@@ -59,6 +59,8 @@ func TestLedgerCommands(t *testing.T) {
 		{"reset", []string{"--to", "2026-03-29T08:00:00Z"}, exitOK, []string{"begins at 2026"}, nil},
 		{"reset", []string{"--to", "latest"}, exitOK, []string{"begins at latest"}, nil},
 		{"status", nil, exitOK, []string{"guarantee ledger"}, map[string]any{"group": "g", "open": 0.0}},
+		{"move", []string{"--to", "staged"}, exitOK, []string{"under guarantee staged, before under ledger; 0 records"}, map[string]any{"from": "staged", "accepted": 0.0}},
+		{"check", []string{"--topics", "a,b"}, exitWrong, []string{"FATAL   guarantee of group g", "sharetxn ledger move --bootstrap " + bootstrap + " --group g --to ledger"}, map[string]any{"fatal": 1.0}},
 	} {
 		code, out, errs := ledgers(ctx, bootstrap, step.command, step.flags...)
 		if code != step.code {
@@ -138,6 +140,7 @@ func TestLedgerUsage(t *testing.T) {
 		"--replication-factor -1":        append([]string{"create"}, with("--topics", "a", "--replication-factor", "-1")...),
 		`--to "": want earliest, latest`: append([]string{"reset"}, all...),
 		`--to "soon": want earliest`:     append([]string{"reset"}, with("--to", "soon")...),
+		`to: "" is no guarantee`:         append([]string{"move"}, all...),
 		"it has not come yet":            append([]string{"reset"}, with("--to", "2999-01-01T00:00:00Z")...),
 		"use another group":              {"status", "--bootstrap", "127.0.0.1:1", "--group", "a b"},
 		"TransactionTimeout: 0s":         append([]string{"check"}, with("--topics", "a", "--transaction-timeout", "0s")...),

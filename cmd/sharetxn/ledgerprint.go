@@ -52,6 +52,36 @@ func (r reset) words(w io.Writer) {
 	fmt.Fprintf(w, "group %s begins at %s now, and its ledger is in a new generation\n", r.Group, r.To)
 }
 
+type moved struct {
+	Group        string   `json:"group"`
+	From         string   `json:"from"`
+	To           string   `json:"to"`
+	Accepted     int64    `json:"accepted"`
+	Released     int64    `json:"released"`
+	LastDelivery []offset `json:"lastDelivery,omitempty"`
+}
+
+type offset struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+}
+
+func movedOf(t *task, m ledger.Moved) moved {
+	out := moved{Group: t.group, From: m.From, To: m.To, Accepted: m.Accepted, Released: m.Released}
+	for _, o := range m.LastDelivery {
+		out.LastDelivery = append(out.LastDelivery, offset(o))
+	}
+	return out
+}
+
+func (m moved) words(w io.Writer) {
+	fmt.Fprintf(w, "group %s is under guarantee %s, before under %s; %d records that were done were acknowledged for it, %d given back\n", m.Group, m.To, m.From, m.Accepted, m.Released)
+	for _, o := range m.LastDelivery {
+		fmt.Fprintf(w, "archived undone, since it had no delivery left: %s-%d, offset %d\n", o.Topic, o.Partition, o.Offset)
+	}
+}
+
 type problem struct {
 	Rule    string `json:"rule"`
 	Setting string `json:"setting"`

@@ -77,6 +77,34 @@ func infoOf(t kmsg.MetadataResponseTopic) Info {
 	return i
 }
 
+// Names gives the names of topics by their ids; those that do not exist have none.
+func Names(ctx context.Context, cl *kgo.Client, ids [][16]byte) (map[[16]byte]string, error) {
+	out := make(map[[16]byte]string)
+	if len(ids) == 0 {
+		return out, nil // none asked for would be all
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	for _, id := range ids {
+		t := kmsg.NewMetadataRequestTopic()
+		t.TopicID = id
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range resp.Topics {
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case err == nil && t.Topic != nil:
+			out[t.TopicID] = *t.Topic
+		case err != nil && !errors.Is(err, kerr.UnknownTopicID):
+			return nil, fmt.Errorf("metadata of the topic with id %x: %w", t.TopicID, err)
+		}
+	}
+	return out, nil
+}
+
 // one describes a single topic; that it may not be is an error.
 func one(ctx context.Context, from requester, name string) (Info, error) {
 	infos, errs, err := Describe(ctx, from, name)
