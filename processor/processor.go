@@ -11,6 +11,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/ledger/tail"
 )
 
 // Processor runs members of a share group. Safe for concurrent use.
@@ -24,6 +25,7 @@ type Processor struct {
 	members     []*member
 	limit       *limit
 	environs    *environs
+	open        func(context.Context) (groupLedger, error) // the group's ledger
 
 	soft, hard *trigger
 	done       chan struct{} // closed when Run has returned
@@ -85,6 +87,13 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 		if h, ok := h.(sharetxn.HookLedger); ok {
 			out.ledgerHooks = append(out.ledgerHooks, h)
 		}
+	}
+	out.open = func(ctx context.Context) (groupLedger, error) {
+		l, err := tail.Open(ctx, co, cfg.Group, tail.Options{Guarantee: Ledger.String()})
+		if err != nil { // no *tail.Ledger, and so no ledger
+			return nil, err
+		}
+		return l, nil
 	}
 	for n := range cfg.Members {
 		out.members = append(out.members, newMember(out, n))

@@ -23,6 +23,7 @@ import (
 type evidence struct {
 	recorded *Guarantee // what the group is bound to; nil: nothing says so
 	staging  error      // why the brokers cannot stage; nil if they can, or if nobody asked
+	noLedger error      // why there is no ledger; nil if there is one, or if nobody asked
 }
 
 // choose gives the first of want that the brokers prove, or that one which the
@@ -33,10 +34,14 @@ func choose(want []Guarantee, e evidence) (Guarantee, error) {
 		return 0, fmt.Errorf("%w: it is %v, and this Processor is to keep %v; set Config.Guarantee, or move the group with \"sharetxn ledger move\" while no process works on it", ErrGuarantee, *e.recorded, want)
 	}
 	for _, g := range want {
-		if e.recorded != nil && g != *e.recorded || g == Staged && e.staging != nil {
-			continue
+		switch {
+		case e.recorded != nil && g != *e.recorded:
+		case g == Staged && e.staging != nil:
+		case g == Ledger:
+			return g, e.noLedger // a command makes one: no reason for a weaker promise
+		default:
+			return g, nil
 		}
-		return g, nil
 	}
 	return 0, e.staging
 }
@@ -71,30 +76,10 @@ func (c Config) candidates() []Guarantee {
 // agree finds the guarantee to keep, and opens the ledger if it needs that: what
 // it says must be known before the first record comes.
 func (p *Processor) agree(start context.Context) (promise, error) {
-	want := p.cfg.candidates()
-	var (
-		e       evidence
-		l       *tail.Ledger
-		lacking error // why there is no ledger
-		err     error
-	)
-	if slices.Contains(want, Ledger) {
-		l, e.recorded, lacking, err = p.openLedger(start)
-	} else {
-		e.recorded, err = p.recorded(start)
-	}
-	if err != nil {
-		return promise{}, err
-	}
-	if len(want) > 1 && slices.Contains(want, Staged) { // alone it is proven by who stages
-		e.staging, err = p.staging(start)
-	}
-	g := Ledger
+	l, e, err := p.gatherEvidence(start)
+	var g Guarantee
 	if err == nil {
-		g, err = choose(want, e)
-	}
-	if err == nil && g == Ledger {
-		err = lacking
+		g, err = choose(p.cfg.candidates(), e)
 	}
 	if err == nil && g == Ledger {
 		err = p.fit(start)
@@ -111,10 +96,22 @@ func (p *Processor) agree(start context.Context) (promise, error) {
 	if g == AckAfterCommit {
 		warnAtLeastOnce(p.log, p.cfg.Group)
 	}
-	if l == nil {
-		return promise{guarantee: g}, nil
-	}
 	return promise{guarantee: g, ledger: l}, nil
+}
+
+// gatherEvidence asks what the choice needs; the ledger is open if the group is
+// bound to that.
+func (p *Processor) gatherEvidence(start context.Context) (l groupLedger, e evidence, err error) {
+	want := p.cfg.candidates()
+	if slices.Contains(want, Ledger) {
+		l, e, err = p.openLedger(start)
+	} else {
+		e.recorded, err = p.recorded(start)
+	}
+	if err == nil && len(want) > 1 && slices.Contains(want, Staged) { // alone it is proven by who stages
+		e.staging, err = p.staging(start)
+	}
+	return l, e, err
 }
 
 // fatal makes what this Processor refuses to work under an error of class fatal;
@@ -126,25 +123,24 @@ func (p *Processor) fatal(err error) error {
 	return &sharetxn.Error{Op: "Run", Class: sharetxn.ClassFatal, Group: p.cfg.Group, Err: err}
 }
 
-// openLedger opens the group's ledger, or tells which other guarantee is recorded
+// openLedger opens the group's ledger, or finds that another guarantee is recorded
 // there, or that there is none at all.
-func (p *Processor) openLedger(start context.Context) (l *tail.Ledger, recorded *Guarantee, lacking, err error) {
+func (p *Processor) openLedger(start context.Context) (l groupLedger, e evidence, err error) {
 	err = patiently(start, p.log, "what the group's ledger says", func(ctx context.Context) error {
-		l, err = tail.Open(ctx, core.Of(p.cl), p.cfg.Group, tail.Options{Guarantee: Ledger.String()})
+		l, err = p.open(ctx)
 		return err
 	})
 	other, bound := errors.AsType[*tail.GuaranteeError](err)
 	switch {
 	case err == nil:
 		g := Ledger
-		return l, &g, nil, nil
+		e.recorded = &g
 	case bound:
-		recorded, err = p.bound(other.Recorded.Guarantee)
-		return nil, recorded, nil, err
+		e.recorded, err = p.bound(other.Recorded.Guarantee)
 	case errors.Is(err, topic.ErrMissing):
-		return nil, nil, err, nil
+		e.noLedger, err = err, nil
 	}
-	return nil, nil, nil, err
+	return l, e, err
 }
 
 // fit refuses where a rule of the ledger is not met without which it does not keep

@@ -221,6 +221,7 @@ type seen struct {
 	calls      map[string]int
 	ends       []sharetxn.TxnEnd
 	verdicts   map[string]int
+	ledger     []sharetxn.LedgerEvent
 }
 
 func (s *seen) handler(extra processor.Handler) processor.Handler {
