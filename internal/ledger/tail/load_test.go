@@ -165,6 +165,11 @@ func TestReadsThroughFaults(t *testing.T) {
 	for i, a := range []fault.Action{fault.LoseRequest(), fault.LoseAnswer(), fault.Disconnect(), fault.Answer(kerr.NotLeaderForPartition.Code), fault.Answer(kerr.UnknownServerError.Code)} {
 		faults = append(faults, w.plan.Add(fault.Fault{Key: keyFetch, When: fault.When{Nth: 1 + 3*i}, Action: a}))
 	}
+	for i, a := range []fault.Action{fault.LoseRequest(), fault.LoseAnswer(), fault.Answer(kerr.CoordinatorNotAvailable.Code), fault.Answer(kerr.UnknownServerError.Code)} {
+		faults = append(faults, w.plan.Add(fault.Fault{Key: keyDescribeStarts, When: fault.When{Nth: 1 + 3*i}, Action: a}))
+	}
+	w.put(t, "in", 1, []byte("x"))
+	w.setStart(ctx, t, 1, 1)
 	var want strings.Builder
 	var offsets []int64
 	for o := int64(0); ; o++ {
@@ -186,6 +191,7 @@ func TestReadsThroughFaults(t *testing.T) {
 		}
 	}
 	w.until(ctx, t, l, want.String(), 0, offsets...)
+	w.until(ctx, t, l, "BF", 1, 0, 1) // starts are read again
 	for _, f := range faults {
 		if f.Count() != 1 {
 			t.Errorf("%v fired %d times", f, f.Count())
