@@ -49,18 +49,21 @@ func (u undone) len() (n int) {
 const openLook = time.Second
 
 func (d *drainage) run(ctx context.Context) error {
+	var open []string
 	for {
 		before, err := d.load(ctx)
-		if err != nil {
-			return err
+		if err == nil {
+			if open = before.open(); len(open) == 0 {
+				return d.settle(ctx, before)
+			}
+			wait(ctx, openLook)
 		}
-		open := before.open()
-		if len(open) == 0 {
-			return d.settle(ctx, before)
-		}
-		if !wait(ctx, openLook) {
+		switch {
+		case ctx.Err() != nil && len(open) > 0:
 			return &sharetxn.Error{Op: d.op, Class: sharetxn.ClassAbortable, Group: d.group,
 				Err: fmt.Errorf("transactions with entries in the ledger are open still, of transactional ids %q: they end with their timeout, or by kafka-transactions.sh --abort: %w", open, context.Cause(ctx))}
+		case err != nil:
+			return err
 		}
 	}
 }
