@@ -134,6 +134,15 @@ func TestOpenRefusesTheName(t *testing.T) {
 	}
 }
 
+func TestOpenOnAClosedCluster(t *testing.T) {
+	ctx := testkit.Deadline(t, time.Minute)
+	w := start(t)
+	co := w.connect(t)
+	co.Close()
+	_, err := Open(ctx, co, group, quick)
+	wantFatal(t, err, sharetxn.ErrClosed)
+}
+
 // Loading that does not come to its end says how far it came, and may be tried
 // again.
 func TestOpenEndsWithItsContext(t *testing.T) {

@@ -129,7 +129,11 @@ func (l *Ledger) readStarts(ctx context.Context) error {
 		listed[t.TopicID] = true
 		l.starts.named(t.TopicID, t.Topic)
 		for _, s := range t.Partitions {
-			if s.ErrorCode != 0 || s.Partition < 0 || int(s.Partition) >= len(parts) {
+			if err := kerr.ErrorForCode(s.ErrorCode); err != nil {
+				l.told.trouble(l, fmt.Errorf("the start of share partition %s-%d: %w", t.Topic, s.Partition, err))
+				continue
+			}
+			if s.Partition < 0 || int(s.Partition) >= len(parts) {
 				continue
 			}
 			if l.setBack(source{t.TopicID, s.Partition}, s.StartOffset) {

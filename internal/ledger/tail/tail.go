@@ -134,12 +134,9 @@ func Open(ctx context.Context, co *core.Cluster, group string, opts Options) (_ 
 // op names the ledger in errors.
 const op = "Ledger"
 
-// wrap makes what brokers or contexts said abortable; what is ours has a class.
+// wrap makes ours of what brokers or contexts said.
 func (l *Ledger) wrap(err error) error {
-	if _, ours := errors.AsType[*sharetxn.Error](err); ours {
-		return err
-	}
-	return &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, Group: l.group, Err: err}
+	return topic.Failed(op, l.group, "Read and Describe on topic "+l.topic, err)
 }
 
 // fail ends the ledger: nothing is decided by it any more.
