@@ -5,6 +5,9 @@
 //   - consume: records read and acknowledged on stock Kafka, our share consumer
 //     against kgo's and Java's;
 //   - start: how soon each of them has its first record;
+//   - ctp: records consumed, copied in transactions and acknowledged on stock Kafka,
+//     a Processor by the ledger against one that acknowledges after the commit, and
+//     against kgo's loop;
 //   - copies: records consumed, copied and acknowledged, on an embedded broker: a
 //     Processor against plain acknowledgements, which promise less.
 //

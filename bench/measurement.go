@@ -20,12 +20,14 @@ import (
 type measurement struct {
 	held         []string // contests
 	rounds       int
-	transactions int           // a run
-	heartbeat    time.Duration // of share groups
-	consume      consumption   // but for the size
-	sizes        []int         // of consume
-	who          []string      // of consume and start
-	best         []bool        // settings of consume
+	transactions int               // a run
+	heartbeat    time.Duration     // of share groups
+	consume      consumption       // but for the size
+	sizes        []int             // of consume and ctp
+	txns         []int             // of ctp
+	perRun       func(txn int) int // records of a run of ctp
+	who          []string          // of consume and start
+	best         []bool            // settings of consume
 	copies       []copies
 	profiles     string // folder; empty: none
 	json         string // file; empty: none
@@ -35,11 +37,12 @@ type copies struct{ records, perTxn int }
 
 // results is what was measured.
 type results struct {
-	Conditions string     `json:"conditions"`
-	Missing    string     `json:"missing,omitempty"` // why there is no real Kafka
-	Standings  []standing `json:"standings"`
-	Races      []race     `json:"races"`
-	Starting   *starting  `json:"starting,omitempty"`
+	Conditions string        `json:"conditions"`
+	Missing    string        `json:"missing,omitempty"` // why there is no real Kafka
+	Standings  []standing    `json:"standings"`
+	Races      []race        `json:"races"`
+	Starting   *starting     `json:"starting,omitempty"`
+	Transforms []transformed `json:"transforms"`
 }
 
 // take measures and prints; progress tells what goes on.
@@ -73,6 +76,9 @@ func (r results) write(out io.Writer) {
 	if r.Starting != nil {
 		r.Starting.write(out)
 	}
+	for _, t := range r.Transforms {
+		t.write(out)
+	}
 }
 
 func (m measurement) keep(r results) error {
@@ -90,7 +96,7 @@ func (m measurement) holds(contest string) bool { return slices.Contains(m.held,
 
 // onKafka is the part on stock Kafka; kafka.ErrUnavailable if there is none here.
 func (m measurement) onKafka(ctx context.Context, r *results, progress io.Writer) (err error) {
-	if !m.holds("transactions") && !m.holds("consume") && !m.holds("start") {
+	if !m.holds("transactions") && !m.holds("consume") && !m.holds("start") && !m.holds("ctp") {
 		return nil
 	}
 	s, err := openStage(ctx, m.heartbeat, progress)
@@ -119,7 +125,27 @@ func (m measurement) onKafka(ctx context.Context, r *results, progress io.Writer
 		}
 	}
 	if m.holds("start") {
-		return m.starts(ctx, s, r, progress)
+		if err := m.starts(ctx, s, r, progress); err != nil {
+			return err
+		}
+	}
+	if m.holds("ctp") {
+		return m.transform(ctx, s, r, progress)
+	}
+	return nil
+}
+
+func (m measurement) transform(ctx context.Context, s *stage, r *results, progress io.Writer) error {
+	for _, size := range m.sizes {
+		for _, txn := range m.txns {
+			c := transform{Size: size, Txn: txn, Records: m.perRun(txn), Partitions: m.consume.Partitions, Batch: m.consume.Batch}
+			fmt.Fprintln(progress, c.title())
+			t, err := c.hold(ctx, s, m.profiles, m.rounds, progress)
+			if err != nil {
+				return err
+			}
+			r.Transforms = append(r.Transforms, t)
+		}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // first records.
 var once = measurement{
 	held: contests, rounds: 1, transactions: 1, heartbeat: 500 * time.Millisecond,
-	consume: consumption{Records: 20_000, Partitions: 2, Batch: 16 << 10, Fetch: 4000}, sizes: []int{100}, who: contenders, best: []bool{true},
+	consume: consumption{Records: 20_000, Partitions: 2, Batch: 16 << 10, Fetch: 4000}, sizes: []int{100}, txns: []int{50}, perRun: func(int) int { return 1000 }, who: contenders, best: []bool{true},
 	copies: []copies{{2, 1}, {200, 100}, {2000, 1000}},
 }
 
@@ -29,6 +29,8 @@ var (
 		"records of 100 bytes read", "ours, best ", "kgo, best ", "java, best ", "floor, best ",
 		"ours, best : kgo", "ours, best : java", "ours, best : floor",
 		"to the first record", "ours, default ", "kgo, default ", "java, default ",
+		"50 a transaction: 1000 a run", "Processor, Ledger ", "Processor, AckAfterCommit ", "kgo, one transactional id ", "kgo, two in turn ",
+		"ledger : Processor, AckAfterCommit", "ledger : kgo, one", "ledger : kgo, two",
 	}
 	namesEmbedded = []string{"1 a transaction, on the embedded", "100 a transaction", "1000 a transaction", "CommitSync", "CommitAsync", "Processor, Handler", "Processor, BatchHandler"}
 )
@@ -54,6 +56,9 @@ func TestOnce(t *testing.T) {
 		for _, e := range field([]string{ours, kgos, floor}, true) {
 			profiles = append(profiles, profileName("consume-100", e))
 		}
+		for _, who := range transformWays {
+			profiles = append(profiles, profileName("transform-100-50", entrant{Who: who}))
+		}
 		checkFigures(t, m.json, &progress)
 	}
 	wantText(t, out.String(), want...)
@@ -72,9 +77,10 @@ func checkFigures(t *testing.T, file string, progress *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	var got struct {
-		Standings []struct{ Ways []struct{ Rates []float64 } }
-		Races     []race
-		Starting  starting
+		Standings  []struct{ Ways []struct{ Rates []float64 } }
+		Races      []race
+		Starting   starting
+		Transforms []transformed
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
@@ -92,6 +98,14 @@ func checkFigures(t *testing.T, file string, progress *bytes.Buffer) {
 		}
 		if r := rs[0]; r.Records != 20_000 || r.Start <= 0 || r.Acked <= 0 || r.CPU <= 0 {
 			t.Errorf("%v: %+v", e, r)
+		}
+	}
+	if len(got.Transforms) != 1 || len(got.Transforms[0].Runs) != len(transformWays) {
+		t.Fatalf("transforms %+v, want one with every way", got.Transforms)
+	}
+	for nth, who := range transformWays {
+		if rs := got.Transforms[0].Runs[nth]; len(rs) != 1 || rs[0].Records != 1000 || rs[0].Acked <= 0 || rs[0].CPU <= 0 {
+			t.Errorf("%s: %+v", who, rs)
 		}
 	}
 	for nth, e := range got.Starting.Entrants {

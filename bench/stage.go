@@ -13,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/integration/kafka"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -79,8 +80,8 @@ func (s *stage) topic(ctx context.Context, name string, partitions int) error {
 	return err
 }
 
-// fill writes records of size bytes to a topic's partitions evenly, uncompressed,
-// in producer batches of at most batch bytes.
+// fill writes records of size bytes, numbered from 0, to a topic's partitions evenly,
+// uncompressed, in producer batches of at most batch bytes.
 func (s *stage) fill(ctx context.Context, topic string, partitions, records, size, batch int) error {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(s.cluster.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableClientMetrics(),
 		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(int32(batch)))
@@ -90,9 +91,8 @@ func (s *stage) fill(ctx context.Context, topic string, partitions, records, siz
 	defer cl.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	value := make([]byte, size)
 	for i := range records {
-		r := &kgo.Record{Topic: topic, Partition: int32(i % partitions), Value: value}
+		r := &kgo.Record{Topic: topic, Partition: int32(i % partitions), Value: numbered(i, size)}
 		cl.Produce(ctx, r, func(_ *kgo.Record, err error) {
 			if err != nil {
 				cancel(err)
@@ -157,4 +157,28 @@ func (s *stage) lag(ctx context.Context, group string, partitions int) (left int
 func (s *stage) drop(ctx context.Context, group string) error {
 	resp, err := s.admin.DeleteGroup(ctx, group)
 	return errors.Join(err, resp.Err)
+}
+
+// remove deletes topics.
+func (s *stage) remove(ctx context.Context, topics ...string) error {
+	resp, err := s.admin.DeleteTopics(ctx, topics...)
+	return errors.Join(err, resp.Error())
+}
+
+// ledger makes a group's ledger. The first group of a broker waits for its
+// coordinator.
+func (s *stage) ledger(ctx context.Context, group, topic string) error {
+	pause := time.NewTicker(100 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		err := ledger.Ensure(ctx, s.cl, group, []string{topic})
+		if sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
+			return err
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
 }

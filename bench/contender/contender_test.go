@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -20,7 +23,7 @@ import (
 // says when the first records came.
 func TestContenders(t *testing.T) {
 	const records, size, partitions = 1500, 10, 2
-	for name := range works {
+	for _, name := range []string{"ours", "kgo", "floor"} {
 		for _, fetch := range []int{0, 200} {
 			t.Run(fmt.Sprintf("%s/fetch=%d", name, fetch), func(t *testing.T) {
 				ctx := testkit.Deadline(t, time.Minute)
@@ -60,6 +63,67 @@ func TestContenders(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Each contender copies everything in transactions of at most so many records, once,
+// and accepts it.
+func TestTransform(t *testing.T) {
+	const records, partitions = 300, 2
+	for _, name := range []string{Ledger, AckAfterCommit, KgoOne, KgoTwo} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, time.Minute)
+			b, err := broker.Start(broker.Config{
+				Topics:      map[string]int32{"in": partitions, "out": partitions},
+				OffsetReset: "earliest", HeartbeatInterval: 100 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			feed(ctx, t, b, records, 10, partitions)
+			ensure(ctx, t, b, name)
+			p, err := StartGo(name, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Stop()
+			r, err := p.Do(ctx, Job{Seeds: strings.Join(b.Seeds(), ","), Topic: "in", Group: "g", Records: records, Output: "out", Txn: 40}, func() {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Records != records || r.First < 1 || r.First > 40 || r.Read <= 0 || r.Acked < r.Read {
+				t.Errorf("%+v", r)
+			}
+			out, err := b.Committed(ctx, "out")
+			if err != nil || len(out) != records {
+				t.Errorf("%d outputs of %d records, %v", len(out), records, err)
+			}
+			for _, s := range b.PartitionStates("g") {
+				if s.Available+s.Acquired+s.Pending > 0 {
+					t.Errorf("partition %d is not acknowledged: %+v", s.Partition, s)
+				}
+			}
+		})
+	}
+}
+
+// ensure makes the ledger of group g for who needs one.
+func ensure(ctx context.Context, t *testing.T, b *broker.Cluster, name string) {
+	t.Helper()
+	if name != Ledger {
+		return
+	}
+	cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(b.Seeds()...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := groupconfig.Set(ctx, cl, "g", groupconfig.IsolationLevel(groupconfig.ReadCommitted)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.Ensure(ctx, cl, "g", []string{"in"}); err != nil {
+		t.Fatal(err)
 	}
 }
 

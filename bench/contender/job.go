@@ -3,16 +3,20 @@ package contender
 import "time"
 
 // Job is one run: read a topic as the only member of a share group, from the
-// start, and accept every record.
+// start, and accept every record. With an Output each is copied there first, in
+// transactions.
 type Job struct {
 	Seeds   string `json:"seeds"` // host:port, separated by commas
 	Topic   string `json:"topic"`
 	Group   string `json:"group"`
 	Records int    `json:"records"` // to read at least
 	Fetch   int    `json:"fetch"`   // that a fetch or a poll takes; 0: the client's default
+	Output  string `json:"output"`  // topic to copy to
+	Txn     int    `json:"txn"`     // records of a transaction, at most
 }
 
-// Report is how a job went. Times are in nanoseconds on the wire.
+// Report is how a job went. Times are in nanoseconds on the wire. Of a job with an
+// Output what is told of polls is of commits, and nothing after the last one counts.
 type Report struct {
 	Records int   `json:"records"` // read and accepted
 	Bytes   int64 `json:"bytes"`   // of their values; the floor does not look

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
+
+	"github.com/sharetxn/sharetxn/processor"
 )
 
 // What makes a process of this program a contender.
@@ -17,12 +19,26 @@ const (
 	envProfile = "SHARETXN_BENCH_PROFILE"   // file for its CPU profile; empty: none
 )
 
-// works are the contenders in Go.
+// works are the contenders in Go: first those that only consume, then those that
+// copy in transactions.
 var works = map[string]func(context.Context, Job, *watch) error{
 	"ours":  ours,
 	"kgo":   kgoShare,
 	"floor": floor,
+
+	Ledger:         withProcessor(processor.Ledger),
+	AckAfterCommit: withProcessor(processor.AckAfterCommit),
+	KgoOne:         withKgo(1),
+	KgoTwo:         withKgo(2),
 }
+
+// Contenders for jobs with an Output.
+const (
+	Ledger         = "ledger"
+	AckAfterCommit = "ack-after-commit"
+	KgoOne         = "kgo-one" // transactional id, as most write it
+	KgoTwo         = "kgo-two" // in turn, which hides a broker's wait after a commit
+)
 
 // Serving tells whether this process was started as a contender; its main
 // function must then call Serve and nothing else.
