@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/sharetxn/sharetxn/internal/brokers"
 	"github.com/sharetxn/sharetxn/internal/ledger/rules"
@@ -169,10 +170,17 @@ func await(ctx context.Context, cl *kgo.Client, group string, partitions int) er
 	return Failed("Metadata", group, "Describe on topic "+name, errors.Join(context.Cause(ctx), err))
 }
 
+// segmentBytes is the size of the log's files. Brokers free the disk of what was
+// deleted file by file, and never that of the file they write: with their usual
+// 1 GiB a ledger that is truncated each minute would still grow to that.
+const segmentBytes = 16 << 20
+
 func create(ctx context.Context, cl *kgo.Client, name string, partitions, replicas int) error {
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(partitions), int16(replicas)
-	for key, value := range rules.TopicConfigs(replicas) {
+	configs := rules.TopicConfigs(replicas)
+	configs["segment.bytes"] = strconv.Itoa(segmentBytes)
+	for key, value := range configs {
 		c := kmsg.NewCreateTopicsRequestTopicConfig()
 		c.Name, c.Value = key, &value
 		t.Configs = append(t.Configs, c)

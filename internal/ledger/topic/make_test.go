@@ -121,6 +121,9 @@ func TestMake(t *testing.T) {
 			t.Errorf("%d nodes: %+v", nodes, got)
 		}
 		got := w.configs(ctx, t)
+		if got["segment.bytes"] != "16777216" {
+			t.Errorf("%d nodes: the log's files have %s bytes", nodes, got["segment.bytes"])
+		}
 		for name, value := range rules.TopicConfigs(want.replicas) {
 			if got[name] != value {
 				t.Errorf("%d nodes: %s=%s, want %s", nodes, name, got[name], value)
