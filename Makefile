@@ -23,8 +23,9 @@ VERSIONS ?= 4.2.1 4.3.1 4.4.0
 PACKAGES ?= ./...
 RECORDS  ?= 1000000
 ROUNDS   ?= 3
+DURATION ?= 1h
 
-.PHONY: help demo test test-kafka-matrix endurance lint bench fuzz clean
+.PHONY: help demo test test-kafka-matrix endurance soak-ledger lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,6 +41,9 @@ test-kafka-matrix: $(GOTESTSUM) ## integration's tests on each Kafka version, as
 
 endurance: ## a million records, four members, three brokers, and faults (RECORDS=60000 ROUNDS=1)
 	@cd integration && go test -count=1 -v -timeout=20m -run '^TestEndurance$$' ./endurance -records=$(RECORDS) -rounds=$(ROUNDS) -pace=8s
+
+soak-ledger: ## an hour of members with guarantee Ledger: what they and the ledger hold stays flat (DURATION=1h)
+	@cd integration && go test -count=1 -v -timeout=0 -run '^TestSoak$$' ./soak -duration=$(DURATION) -every=30s -out=$(CURDIR)/dist/soak
 
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
 	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)
