@@ -475,3 +475,39 @@ func TestStopWhileWaiting(t *testing.T) {
 		})
 	}
 }
+
+// Several processes work on one partition at once, and its leader moves again and
+// again, which gives everything that they have in hand to others: what one has
+// published no other does.
+func TestManyOnOnePartition(t *testing.T) {
+	inLedger(t, func(t *testing.T) {
+		w := start(t, ledgered, sharetxntest.Topic("in", 1), sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 5 * time.Second, DeliveryLimit: 10}))
+		w.feed(t, 400)
+		var stops []func() error
+		for _, instance := range []string{"a", "b", "c"} {
+			cfg := processor.Config{Instance: instance, Members: 2, MaxRecords: 10, LockMargin: time.Second, TransactionTimeout: 5 * time.Second}
+			cfg.Handler = w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+				pass(time.Duration(in.Offset%7) * 20 * time.Millisecond)
+				return copyOf(in), nil
+			})
+			stops = append(stops, run(t, w.processor(t, cfg)))
+		}
+		for i := range int32(8) {
+			pass(500 * time.Millisecond)
+			w.MoveLeader(t, "in", 0, (i+1)%3)
+		}
+		w.WaitDrained(t, "g")
+		for _, stop := range stops {
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.want(t, 400)
+		met := w.seen.told(sharetxn.LedgerDone, "") + w.seen.told(sharetxn.LedgerWait, "") + w.seen.told(sharetxn.LedgerConflict, "open") + w.seen.told(sharetxn.LedgerConflict, "done")
+		if met == 0 {
+			t.Error("no two of them met")
+		}
+		t.Logf("%d done, %d waited, %d and %d in conflict", w.seen.told(sharetxn.LedgerDone, ""), w.seen.told(sharetxn.LedgerWait, ""),
+			w.seen.told(sharetxn.LedgerConflict, "open"), w.seen.told(sharetxn.LedgerConflict, "done"))
+	})
+}
