@@ -25,13 +25,16 @@ RECORDS  ?= 1000000
 ROUNDS   ?= 3
 DURATION ?= 1h
 
-.PHONY: help demo test test-kafka-matrix endurance soak-ledger lint bench fuzz clean
+.PHONY: help demo demo-kafka test test-kafka-matrix endurance soak-ledger lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## real records through a share group and transactions, then an audit (ARGS="--json")
 	@go run ./cmd/sharetxn demo $(ARGS)
+
+demo-kafka: ## the same with guarantee ledger on stock Kafka, three brokers as processes (ARGS="--faults=heavy")
+	@scripts/demokafka $(ARGS)
 
 test: $(GOTESTSUM) ## all tests of all modules, with the race detector
 	@GOTESTSUM=$(GOTESTSUM) scripts/test $(MODULES)

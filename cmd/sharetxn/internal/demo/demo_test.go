@@ -197,7 +197,7 @@ func still(t *testing.T, lines ...string) *watch {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
-	w := &watch{cfg: Config{Stderr: io.Discard}, stall: 200 * time.Millisecond, site: e, count: &counts{}, client: k, admin: kadm.NewClient(k)}
+	w := &watch{tell: func(string) {}, stall: 200 * time.Millisecond, site: e, count: &counts{}, client: k, admin: kadm.NewClient(k)}
 	r, err := newReader(ctx, w.cfg, w.admin, e.called.Source)
 	if err != nil {
 		t.Fatal(err)

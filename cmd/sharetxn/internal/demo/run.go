@@ -67,7 +67,6 @@ func run(ctx context.Context, cfg Config, logger *slog.Logger, input func() ([][
 		return nil, err
 	}
 	defer client.Close()
-	admin := kadm.NewClient(client)
 	defer func() {
 		if left := at.remove(); left != nil {
 			res, err = nil, errors.Join(err, left)
@@ -84,53 +83,60 @@ func run(ctx context.Context, cfg Config, logger *slog.Logger, input func() ([][
 	}
 	tell(fmt.Sprintf("%v; profile %s", at, profile))
 	tell(fmt.Sprintf("%v: %d members, %d records a transaction, faults %v, seed %d; locks %v, transaction timeout %v, sessions %v", cfg.Guarantee, cfg.Members, cfg.Batch, cfg.Faults, cfg.Seed, now.lock, now.txn, now.session))
-
-	res = &result{guarantee: cfg.Guarantee, profile: profile}
-	if res.input, err = input(); err != nil {
-		return nil, err
-	}
-	if len(res.input) == 0 {
-		return nil, errors.New("input: no record, so that there is nothing to audit")
-	}
-	r, err := newReader(ctx, cfg, admin, at.names().Source)
+	lines, err := input()
 	if err != nil {
 		return nil, err
 	}
-	plan := faults.New(cfg.Faults, cfg.Seed, len(res.input))
-	if why := at.unmovable(); why != "" && cfg.Faults != faults.Off {
-		tell(fmt.Sprintf("fault %v is left out: %s", faults.LeaderMove, why))
-		plan = plan.Without(faults.LeaderMove)
+	if len(lines) == 0 {
+		return nil, errors.New("input: no record, so that there is nothing to audit")
 	}
-	count := &counts{}
-	started := time.Now()
-	w := &watch{
-		cfg: cfg, lines: res.input, piece: piece(cfg, len(res.input), len(plan.Strikes)), stall: now.stall(),
-		site: at, count: count, client: client, admin: admin,
-	}
-	if err := w.work(ctx, now, r, plan, tell, logger); err != nil {
+	w := &watch{cfg: cfg, lines: lines, site: at, times: now, count: &counts{}, client: client, admin: kadm.NewClient(client), tell: tell, log: logger}
+	res = &result{guarantee: cfg.Guarantee, profile: profile, input: lines}
+	if err := w.fill(ctx, res); err != nil {
 		return nil, err
 	}
+	return res, nil
+}
+
+// fill runs the members over the input and says what it came to.
+func (w *watch) fill(ctx context.Context, res *result) (err error) {
+	plan := w.plan()
+	started := time.Now()
+	if err := w.work(ctx, plan); err != nil {
+		return err
+	}
 	res.took = time.Since(started)
-	w.gone(ctx, now, tell)
+	w.gone(ctx)
 	res.tally, _ = w.director.sofar()
-	if res.unfired = res.tally.Unfired(cfg.Faults, plan.Left...); len(res.unfired) > 0 && !cfg.Bundled {
-		tell(fmt.Sprintf("the input is too short for all faults; fired: %v", res.tally))
+	if res.unfired = res.tally.Unfired(w.cfg.Faults, plan.Left...); len(res.unfired) > 0 && !w.cfg.Bundled {
+		w.tell(fmt.Sprintf("the input is too short for all faults; fired: %v", res.tally))
 		res.unfired = nil
 	}
 	if res.aborts, err = w.aborts(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	tell(w.progress(res.took, res.aborts))
+	w.tell(w.progress(res.took, res.aborts))
 	ctx, cancel := context.WithTimeout(ctx, auditLimit)
 	defer cancel()
+	at := w.site.names()
 	res.audit, err = audit.Run(ctx, audit.Config{
-		Seeds: at.seeds(), Group: at.names().group, Topics: at.names().Topics, Ours: at.names().prefix, Input: res.input, Commits: count.committed.Load(),
-		Doubles: doubles(cfg.Guarantee), Inside: at.inside,
+		Seeds: w.site.seeds(), Group: at.group, Topics: at.Topics, Ours: at.prefix, Input: w.lines, Commits: w.count.committed.Load(),
+		Doubles: doubles(w.cfg.Guarantee), Inside: w.site.inside,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return fmt.Errorf("audit: %w", err)
 	}
-	return res, nil
+	return nil
+}
+
+// plan is what is to go wrong, as far as it can there.
+func (w *watch) plan() faults.Plan {
+	p := faults.New(w.cfg.Faults, w.cfg.Seed, len(w.lines))
+	if why := w.site.unmovable(); why != "" && w.cfg.Faults != faults.Off {
+		w.tell(fmt.Sprintf("fault %v is left out: %s", faults.LeaderMove, why))
+		p = p.Without(faults.LeaderMove)
+	}
+	return p
 }
 
 // proven gives the profile of staging that brokers have proven, by name. Where
@@ -175,12 +181,16 @@ func piece(cfg Config, input, strikes int) int {
 }
 
 // work runs the members until the brokers say that nothing is left.
-func (w *watch) work(ctx context.Context, now times, r reader, plan faults.Plan, tell func(string), logger *slog.Logger) error {
+func (w *watch) work(ctx context.Context, plan faults.Plan) error {
+	r, err := newReader(ctx, w.cfg, w.admin, w.site.names().Source)
+	if err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	d := newDirector(w.site, r, plan, tell, stop)
-	w.director = d
-	f := newFleet(w.cfg, w.site, now, w.count, newHandler(w.site.names().Topics, plan, d.handlerFired), logger, stop)
+	d := newDirector(w.site, r, plan, w.tell, stop)
+	w.director, w.piece, w.stall = d, piece(w.cfg, len(w.lines), len(plan.Strikes)), w.times.stall()
+	f := newFleet(w.cfg, w.site, w.times, w.count, newHandler(w.site.names().Topics, plan, d.handlerFired), w.log, stop)
 	f.watch = func(p *process, q frame.Request) link.Fate { return d.watch(ctx, p, q) }
 	d.fleet = f
 	if err := f.startAll(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -13,15 +14,19 @@ import (
 
 // watch feeds the input, and knows when it is worked off.
 type watch struct {
-	cfg      Config
-	lines    [][]byte
-	piece    int // records fed at once while faults are to come
-	stall    time.Duration
-	site     site
-	count    *counts
+	cfg    Config
+	lines  [][]byte
+	site   site
+	times  times
+	count  *counts
+	client *kgo.Client
+	admin  *kadm.Client
+	tell   func(string)
+	log    *slog.Logger
+
 	director *director
-	client   *kgo.Client
-	admin    *kadm.Client
+	piece    int           // records fed at once while faults are to come
+	stall    time.Duration // so long without progress is an error
 
 	fed  int
 	left int64 // of these
@@ -54,7 +59,7 @@ func (w *watch) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(w.cfg.Stderr, w.progress(time.Since(started), aborts))
+			w.tell(w.progress(time.Since(started), aborts))
 		case <-ask.C:
 			done, err := w.step(ctx)
 			if err != nil || done {
@@ -137,13 +142,13 @@ func lag(ctx context.Context, adm *kadm.Client, at names, input int) (int64, err
 
 // gone waits until the group has no members: those killed leave it only when
 // their sessions end. Of any that stays longer the audit tells.
-func (w *watch) gone(ctx context.Context, now times, tell func(string)) {
+func (w *watch) gone(ctx context.Context) {
 	group, told := w.site.names().group, false
-	await(ctx, now.patience(), func() bool {
+	await(ctx, w.times.patience(), func() bool {
 		groups, err := w.admin.DescribeShareGroups(ctx, group)
 		n := len(groups[group].Members)
 		if n > 0 && !told {
-			tell(fmt.Sprintf("nothing is left; waiting for the sessions of what was killed to end (%d, up to %v)", n, now.session))
+			w.tell(fmt.Sprintf("nothing is left; waiting for the sessions of what was killed to end (%d, up to %v)", n, w.times.session))
 			told = true
 		}
 		return err == nil && n == 0
