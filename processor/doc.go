@@ -1,8 +1,11 @@
 // Package processor runs consume-transform-produce over a share group
-// (KIP-932): a handler turns each record into outputs, and the outputs and the
-// record's acknowledgement commit in one transaction (KIP-1289) or not at all.
+// (KIP-932): a handler turns each record into outputs, and each record's outputs
+// are published once. Either its acknowledgement commits in their transaction
+// (guarantee Staged, KIP-1289), or the transaction commits only if no other has
+// decided the record, by the group's ledger (guarantee Ledger, Kafka 4.2).
 //
-// A record moves one way: poll, handle, bind, stage, end, settle. The handler
+// A record moves one way: poll, look (in the ledger), handle, bind, stage or
+// check, end, settle. The handler
 // runs before anything is sent, so one that fails costs no transaction and
 // holds up none of its neighbours. What fails is tried again under the record's
 // lock, which is renewed meanwhile, alone; what keeps failing goes to the dead

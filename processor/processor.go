@@ -106,7 +106,9 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 // StopTimeout, the rest is given back; then the members leave the group. It
 // returns nil after a stop. Errors: of class usage if it is called twice;
 // *UnsupportedError where the brokers do not prove the guarantee, with nothing
-// sent on the staging key; ErrFenced, which says why, if another process with
+// sent on the staging key; ErrGuarantee where the group keeps another;
+// *UnfitError, or an error that names the command, where a ledger is to be used
+// and cannot be, and later if it was reset or deleted; ErrFenced, which says why, if another process with
 // the same TransactionalID and Instance took over; ErrReadUncommitted where
 // InputIsolation requires otherwise; any that comes before the
 // members work, such as an address without a broker; and what is fatal later.
