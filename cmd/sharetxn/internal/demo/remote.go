@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -35,7 +36,7 @@ type remote struct {
 	k     *kgo.Client
 	adm   *kadm.Client
 	times times
-	limit int16 // of deliveries
+	limit int // of deliveries
 	nodes []int32
 }
 
@@ -107,38 +108,46 @@ func (r *remote) awaitTopics(ctx context.Context) error {
 	return nil
 }
 
-// configure sets what the group must have, and asks for short times and for many
-// deliveries, as far as the brokers let it have them.
+// configure sets what the group must have, and asks for many deliveries and short
+// times, as far as the brokers let it have them.
 func (r *remote) configure(ctx context.Context, cl *sharetxn.Cluster) error {
 	group := r.called.group
 	if err := groupconfig.Set(ctx, cl, group, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted)); err != nil {
 		return err
 	}
-	for _, s := range []groupconfig.Setting{
-		groupconfig.DeliveryCountLimit(deliveryLimit),
-		groupconfig.LockDuration(wished.lock),
-		groupconfig.HeartbeatInterval(wished.session / 12),
-		groupconfig.SessionTimeout(wished.session),
-	} {
-		err := groupconfig.Set(ctx, cl, group, s)
-		if errors.Is(err, groupconfig.ErrInvalidValue) || errors.Is(err, groupconfig.ErrUnknownKey) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-	}
-	has, err := groupconfig.Describe(ctx, cl, group)
+	has, err := r.wish(ctx, cl, groupconfig.DeliveryCountLimit(deliveryLimit))
 	if err != nil {
 		return err
 	}
-	r.limit = int16(has.DeliveryCountLimit)
-	if r.limit == 0 {
-		r.limit = stockLimit
+	r.limit = cmp.Or(has.DeliveryCountLimit, stockLimit)
+	has, err = r.wish(ctx, cl, groupconfig.LockDuration(lockFor(r.limit)), groupconfig.HeartbeatInterval(wished.session/12), groupconfig.SessionTimeout(wished.session))
+	if err != nil {
+		return err
 	}
 	r.times = wished
 	r.times.lock, r.times.session = has.LockDuration, has.SessionTimeout
 	return nil
+}
+
+// wish sets what the brokers let the group have, and gives what it has.
+func (r *remote) wish(ctx context.Context, cl *sharetxn.Cluster, settings ...groupconfig.Setting) (groupconfig.Configs, error) {
+	for _, s := range settings {
+		err := groupconfig.Set(ctx, cl, r.called.group, s)
+		if err != nil && !errors.Is(err, groupconfig.ErrInvalidValue) && !errors.Is(err, groupconfig.ErrUnknownKey) {
+			return groupconfig.Configs{}, err
+		}
+	}
+	return groupconfig.Describe(ctx, cl, r.called.group)
+}
+
+// stockScan is how often stock Kafka looks for transactions whose time is up.
+const stockScan = 10 * time.Second
+
+// lockFor gives a lock so long that what a transaction leaves open ends before the
+// deliveries of its records do, which the ledger asks for.
+func lockFor(limit int) time.Duration {
+	least := (wished.txn + stockScan) / time.Duration(limit-1)
+	return max(wished.lock, least.Truncate(time.Second)+time.Second)
 }
 
 func (r *remote) close() {}
@@ -254,7 +263,9 @@ func (r *remote) held(c chance) bool {
 func (r *remote) took(_ chance, answer kmsg.Response) bool { return !refused(answer) }
 
 func (r *remote) fresh(rs records) bool {
-	return !rs.any(func(partition int32, offset int64) bool { return r.seen.of(partition, offset).deliveries > r.limit/2 })
+	return !rs.any(func(partition int32, offset int64) bool {
+		return r.seen.of(partition, offset).deliveries > int16(r.limit/2)
+	})
 }
 
 // late is how late a broker may find that a lock has run out.

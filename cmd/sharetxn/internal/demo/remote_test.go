@@ -142,3 +142,13 @@ func TestReassigned(t *testing.T) {
 		}
 	}
 }
+
+// The fewer deliveries a group allows, the longer its locks must be.
+func TestLockFor(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	for limit, want := range map[int]time.Duration{10: 2 * time.Second, 5: 4 * time.Second, 2: 16 * time.Second} {
+		if got := lockFor(limit); got != want || got*time.Duration(limit-1) < wished.txn+stockScan {
+			t.Errorf("limit %d: %v, want %v", limit, got, want)
+		}
+	}
+}
