@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/ledger"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -116,6 +118,43 @@ func TestLedgerAdministration(t *testing.T) {
 	fatal()
 	if s := status(); len(s.Partitions) != 3 || s.Partitions[2].Generation != 4 {
 		t.Errorf("widened: %+v", s)
+	}
+}
+
+// ledgersEverywhere: what Ensure returned from, each of three brokers shows, with three
+// replicas, and nothing stands against it; three times, since a broker is behind for
+// milliseconds only.
+func (w *world) ledgersEverywhere(ctx context.Context, t *testing.T) {
+	t.Helper()
+	source := w.topic(ctx, t, "ledgers", 4)
+	for i := range 3 {
+		began := time.Now()
+		group := fmt.Sprintf("%s.ledger%d", w.name, i)
+		if err := ledger.Ensure(ctx, w.cl, group, []string{source}); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("made after %v", time.Since(began).Round(time.Millisecond))
+		for _, seed := range seeds(w.plain) {
+			one, err := kgo.NewClient(kgo.SeedBrokers(seed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed, err := kadm.NewClient(one).ListTopics(ctx, ledger.TopicName(group))
+			one.Close()
+			got := listed[ledger.TopicName(group)]
+			if err != nil || got.Err != nil || len(got.Partitions) != 4 || got.Partitions.NumReplicas() != 3 {
+				t.Errorf("%s: %+v, %v", seed, got, err)
+			}
+		}
+		problems, err := ledger.Check(ctx, w.cl, group, []string{source})
+		for _, p := range problems {
+			if p.Rule != "isolation" && p.Rule != "delivery-limit" { // they are the group's, which sets none
+				t.Errorf("%+v", p)
+			}
+		}
+		if err != nil || len(problems) != 2 {
+			t.Errorf("%+v, %v", problems, err)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ func TestThreeBrokersOneKilled(t *testing.T) {
 	in, out := w.topic(ctx, t, "in", partitions), w.topic(ctx, t, "out", partitions)
 	group := w.group(ctx, t, nil)
 	w.configsEverywhere(ctx, t)
+	w.ledgersEverywhere(ctx, t)
 	p := w.producer(t)
 
 	u, ok := errors.AsType[*sharetxn.UnsupportedError](p.InitTransactions(ctx))

@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/broker"
+	"github.com/sharetxn/sharetxn/internal/brokers"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -118,6 +119,26 @@ func TestCheckBeforeAnything(t *testing.T) {
 	w.cl.Close()
 	if _, err := ledger.Check(ctx, w.cl, group, []string{"a"}); !errors.Is(err, sharetxn.ErrClosed) {
 		t.Errorf("closed: %v", err)
+	}
+}
+
+// Metadata without brokers, as one that has just started may tell it, is no proof of
+// anything.
+func TestCheckWithoutBrokers(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := ensured(ctx, t, broker.Config{Topics: map[string]int32{"a": 1}}, "a")
+	w.b.SetIntercept(func(r broker.Request) broker.Action {
+		if m, ok := r.Message().(*kmsg.MetadataRequest); ok {
+			return broker.Action{Answer: m.ResponseKind()}
+		}
+		return broker.Action{}
+	})
+	if got, err := ledger.Check(ctx, w.cl, group, []string{"a"}); !errors.Is(err, brokers.ErrNone) || got != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.b.SetIntercept(nil)
+	if got, err := ledger.Check(ctx, w.cl, group, []string{"a"}); err != nil || len(got) > 0 {
+		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 }
 

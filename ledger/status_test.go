@@ -12,7 +12,9 @@ import (
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/ledger"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // open writes entries of one transaction for partition 0 of a topic, and leaves it
@@ -125,6 +127,27 @@ func TestStatusOfASpoiltLedger(t *testing.T) {
 	}
 	if _, err := ledger.Truncate(ctx, w.cl, group); !errors.Is(err, ledger.ErrMissing) {
 		t.Errorf("none: %v", err)
+	}
+}
+
+// Bytes that brokers do not tell are told as such, not as none.
+func TestStatusWithoutBytes(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := ensured(ctx, t, broker.Config{Topics: map[string]int32{"a": 2}}, "a")
+	refused := 0
+	w.b.SetIntercept(func(r broker.Request) broker.Action {
+		m, ok := r.Message().(*kmsg.DescribeLogDirsRequest)
+		if !ok {
+			return broker.Action{}
+		}
+		refused++
+		resp := m.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		return broker.Action{Answer: resp}
+	})
+	s, err := ledger.ReadStatus(ctx, w.cl, group)
+	if err != nil || s.Bytes != -1 || s.Partitions[1].Bytes != -1 || s.Records != 2 || refused == 0 {
+		t.Errorf("%+v, %v (%d refused)", s, err, refused)
 	}
 }
 

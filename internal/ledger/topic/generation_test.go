@@ -13,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -146,6 +147,32 @@ func TestScanOvertaken(t *testing.T) {
 	got, err := topic.ReadStates(ctx, w.co, group, 1)
 	if want := (topic.States{{active(1, "ledger"), 0}}); err != nil || !reflect.DeepEqual(got, want) || !truncated {
 		t.Errorf("%+v, %v, want %+v (truncated %v)", got, err, want, truncated)
+	}
+}
+
+// A leader that does not know of its partition yet is asked again; what is read is
+// read once.
+func TestScanOfANewTopic(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, broker.Config{})
+	w.ledger(ctx, t, 1)
+	w.put(ctx, t, 0, encoded(t, active(1, "ledger")))
+	unknown := 0
+	w.b.SetIntercept(func(r broker.Request) broker.Action {
+		m, ok := r.Message().(*kmsg.ListOffsetsRequest)
+		if !ok || unknown == 2 {
+			return broker.Action{}
+		}
+		unknown++
+		resp := m.ResponseKind().(*kmsg.ListOffsetsResponse)
+		rp := kmsg.NewListOffsetsResponseTopicPartition()
+		rp.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		resp.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: m.Topics[0].Topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{rp}}}
+		return broker.Action{Answer: resp}
+	})
+	got, err := topic.ReadStates(ctx, w.co, group, 1)
+	if err != nil || !reflect.DeepEqual(got, topic.States{{Generation: active(1, "ledger")}}) || unknown != 2 {
+		t.Errorf("%+v, %v, after %d refusals", got, err, unknown)
 	}
 }
 

@@ -206,3 +206,18 @@ func TestMakeRefused(t *testing.T) {
 	w.b.SetIntercept(forbid)
 	forbidden(t, "widen", topic.Make(ctx, w.cl, group, 2, 0), "grant Alter on topic __sharetxn_ledger.g")
 }
+
+// Topics are named by their ids; one that is gone has no name, and no ids are not
+// all topics.
+func TestNames(t *testing.T) {
+	ctx := testkit.Deadline(t, 30*time.Second)
+	w := start(t, broker.Config{Topics: map[string]int32{"a": 1, "b": 2}})
+	a, b, gone := w.b.TopicID("a"), w.b.TopicID("b"), [16]byte{1, 2, 3}
+	got, err := topic.Names(ctx, w.cl, [][16]byte{a, gone, b})
+	if err != nil || len(got) != 2 || got[a] != "a" || got[b] != "b" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := topic.Names(ctx, w.cl, nil); err != nil || len(got) > 0 {
+		t.Errorf("of none: %v, %v", got, err)
+	}
+}

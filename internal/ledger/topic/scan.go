@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -20,16 +21,38 @@ var errTruncated = errors.New("records were deleted while they were read")
 
 // Scan reads all that the ledger topic of a group holds now, of transactions that
 // are open or aborted as well, and control records, which kgo marks so: each
-// partition in order, one record at a time. Where truncation overtakes it, it
-// begins anew; fresh gives what to call for each record of one try.
+// partition in order, one record at a time. Where truncation overtakes it, or a
+// leader is not there yet, it begins anew; fresh gives what to call for each record
+// of one try.
 func Scan(ctx context.Context, co *core.Cluster, group string, fresh func() func(*kgo.Record) error) error {
-	var err error
-	for range scans {
-		if err = scan(ctx, co, group, fresh()); !errors.Is(err, errTruncated) {
-			break
+	overtaken := 0
+	for began := time.Now(); ; {
+		err := scan(ctx, co, group, fresh())
+		switch {
+		case errors.Is(err, errTruncated) && overtaken < scans:
+			overtaken++
+			continue
+		case kerr.IsRetriable(err) && time.Since(began) < newFor && rest(ctx):
+			continue
 		}
+		return Failed("Fetch", group, "Read on topic "+Name(group), err)
 	}
-	return Failed("Fetch", group, "Read on topic "+Name(group), err)
+}
+
+// newFor is how long a scan is tried again while leaders do not know of partitions,
+// though metadata has them: of a topic that is new, or leaders that move.
+const newFor = 10 * time.Second
+
+// rest is false when ctx has ended.
+func rest(ctx context.Context) bool {
+	timer := time.NewTimer(100 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func scan(ctx context.Context, co *core.Cluster, group string, see func(*kgo.Record) error) error {
@@ -49,6 +72,9 @@ func scan(ctx context.Context, co *core.Cluster, group string, see func(*kgo.Rec
 		for _, f := range fetches.Errors() {
 			if errors.Is(f.Err, kerr.OffsetOutOfRange) {
 				return errTruncated
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 			return fmt.Errorf("partition %d: %w", f.Partition, f.Err)
 		}
