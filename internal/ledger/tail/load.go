@@ -117,8 +117,8 @@ func (l *Ledger) whileLoading(ctx context.Context, behind *part) error {
 	if err != nil {
 		return nil // it is asked again
 	}
-	how, skipped, err := behind.settle(l.group, logs[behind.n])
-	if how == skip && err == nil {
+	skipped, err := behind.forward(logs[behind.n])
+	if skipped > 0 {
 		l.skipped(behind, skipped)
 	}
 	return err

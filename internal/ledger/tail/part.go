@@ -59,11 +59,29 @@ func (p *part) settle(group string, log bounds) (how resumption, skipped int64, 
 		p.gapped = true // what was cut off may have said anything
 		return anew, max(0, next-log.end), p.ix.Gap(log.start)
 	case next < log.start:
-		p.until, p.gapped = max(p.until, log.end), true
-		return skip, log.start - next, p.ix.Gap(log.start)
+		skipped, err = p.skipTo(log)
+		return skip, skipped, err
 	default:
 		return goOn, 0, nil
 	}
+}
+
+// forward takes note of a log that begins behind the next offset, for who is not
+// the one that reads: what was read since the log was asked for says nothing about
+// its end.
+func (p *part) forward(log bounds) (skipped int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost || p.ix.Next() >= log.start {
+		return 0, nil
+	}
+	return p.skipTo(log)
+}
+
+func (p *part) skipTo(log bounds) (skipped int64, err error) {
+	skipped = log.start - p.ix.Next()
+	p.until, p.gapped = max(p.until, log.end), true
+	return skipped, p.ix.Gap(log.start)
 }
 
 // lose says that nothing in the index counts any more.

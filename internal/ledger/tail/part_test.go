@@ -104,6 +104,40 @@ func TestContinuity(t *testing.T) {
 	}
 }
 
+// Who loads asks where the log begins while another reads it: an end that was
+// passed meanwhile takes nothing back.
+func TestForwardWhileReading(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	for _, c := range []struct {
+		name    string
+		read    int64
+		log     bounds
+		skipped int64
+		next    int64
+		loaded  bool
+	}{
+		{"read past the end that was told", 4, bounds{0, 3}, 0, 4, true},
+		{"at the end", 3, bounds{0, 3}, 0, 3, true},
+		{"truncated", 1, bounds{2, 3}, 1, 2, false},
+		{"truncated, and read past it meanwhile", 3, bounds{2, 3}, 0, 3, true},
+		{"truncated, wholly", 1, bounds{5, 5}, 4, 5, true},
+	} {
+		p := newPart(group, 0, bounds{0, 3})
+		for o := range c.read {
+			if _, err := p.apply([]*kgo.Record{record(t, o)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		skipped, err := p.forward(c.log)
+		if next, _ := p.at(); err != nil || skipped != c.skipped || next != c.next || p.loaded() != c.loaded {
+			t.Errorf("%s: %d skipped, %v, next %d, loaded %v; want %+v", c.name, skipped, err, next, p.loaded(), c)
+		}
+		if _, err := p.current(); (err == nil) != (c.skipped == 0) {
+			t.Errorf("%s: the generation: %v", c.name, err)
+		}
+	}
+}
+
 // While a part is lost, or not loaded, it says nothing.
 func TestNothingIsSaidBeforeItIsLoaded(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
