@@ -21,6 +21,9 @@ type part struct {
 	// until is the end of the log when reading began, anew after a gap too: what
 	// is below must be read before anything is said of a record.
 	until int64
+	// jumped: kgo went on behind a gap by itself, and where the log ends now is not
+	// known: the generation's copy lies further on.
+	jumped bool
 	// lost: the log is not the one that was read. Nothing is read on, and nothing
 	// is said, before all of it is read anew.
 	lost bool
@@ -55,13 +58,16 @@ func (p *part) settle(group string, log bounds) (how resumption, skipped int64, 
 	defer p.mu.Unlock()
 	switch next := p.ix.Next(); {
 	case p.lost || next > log.end:
-		p.ix, p.until, p.lost = index.New(group, p.n, log.start), log.end, false
+		p.ix, p.until, p.lost, p.jumped = index.New(group, p.n, log.start), log.end, false, false
 		p.gapped = true // what was cut off may have said anything
 		return anew, max(0, next-log.end), p.ix.Gap(log.start)
 	case next < log.start:
 		skipped, err = p.skipTo(log)
 		return skip, skipped, err
 	default:
+		if p.jumped {
+			p.until, p.jumped = max(p.until, log.end), false
+		}
 		return goOn, 0, nil
 	}
 }
@@ -80,7 +86,7 @@ func (p *part) forward(log bounds) (skipped int64, err error) {
 
 func (p *part) skipTo(log bounds) (skipped int64, err error) {
 	skipped = log.start - p.ix.Next()
-	p.until, p.gapped = max(p.until, log.end), true
+	p.until, p.gapped, p.jumped = max(p.until, log.end), true, false
 	return skipped, p.ix.Gap(log.start)
 }
 
@@ -105,7 +111,7 @@ func (p *part) loaded() bool {
 	return p.loadedLocked()
 }
 
-func (p *part) loadedLocked() bool { return !p.lost && p.ix.Next() >= p.until }
+func (p *part) loadedLocked() bool { return !p.lost && !p.jumped && p.ix.Next() >= p.until }
 
 // asked is what a start is told with: the next offset, and whether the end of
 // the log is needed too.
@@ -162,7 +168,7 @@ func (p *part) apply(records []*kgo.Record) (got read, err error) {
 		}
 		if r.Offset > next {
 			got.skipped += r.Offset - next
-			p.gapped = true
+			p.gapped, p.jumped = true, true
 			if err := p.ix.Gap(r.Offset); err != nil {
 				return got, err
 			}

@@ -50,8 +50,10 @@ func TestContinuity(t *testing.T) {
 		}},
 		{"a jump", bounds{3, 5}, []step{
 			{offset: 3, next: 4},
-			{offset: 9, skipped: 5, next: 10, loaded: true},
-			{offset: 10, next: 11, loaded: true},
+			{offset: 9, skipped: 5, next: 10},
+			{offset: -1, log: bounds{9, 12}, how: goOn, next: 10},
+			{offset: 10, next: 11},
+			{offset: 11, next: 12, loaded: true},
 		}},
 		{"truncated", bounds{3, 5}, []step{
 			{offset: 3, next: 4},

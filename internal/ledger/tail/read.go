@@ -86,6 +86,7 @@ func (l *Ledger) take(p *part, records []*kgo.Record, lost map[*part]bool) {
 	}
 	if got.skipped > 0 {
 		l.skipped(p, got.skipped)
+		lost[p] = true // to ask where it ends
 	}
 	if got.generation {
 		l.checkGeneration()
@@ -142,7 +143,9 @@ func (l *Ledger) relocate(ctx context.Context, p *part) bool {
 		return true
 	}
 	switch how {
-	case goOn: // as a leader says that is not up to date
+	case goOn: // after a jump, or as a leader says that is not up to date
+		p.moved.fire()
+		l.changed.fire()
 		rest(ctx, troubleWait)
 		return true
 	case anew:
