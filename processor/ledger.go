@@ -9,6 +9,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/bind"
 	"github.com/sharetxn/sharetxn/internal/ledger/index"
 	"github.com/sharetxn/sharetxn/internal/ledger/tail"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -201,6 +202,14 @@ func (m *member) screen(t *transaction) {
 func conflict(err error) bool {
 	c, ok := errors.AsType[*tail.ConflictError](err)
 	return ok && c.Done+c.Open+c.Below+c.Unsure > 0
+}
+
+// entryRefused tells of an abort because an entry could not be written, as where the
+// right to write into the ledger was taken away: no other record has a better
+// chance, so they are held until it can, and none has failed.
+func (m *member) entryRefused(err error) bool {
+	e := produceError(err)
+	return m.ledger != nil && e != nil && e.Topic == topic.Name(m.cfg.Group)
 }
 
 // tellLedger tells the hooks what the ledger says of items, by partition.

@@ -563,7 +563,7 @@ func (m *member) concluded(now time.Time, t *transaction) error {
 		m.backFrom(now, ours)
 		return nil
 	}
-	own := ownFault(t.err)
+	own := ownFault(t.err) && !m.entryRefused(t.err)
 	m.log.Warn("sharetxn: transaction aborted", "group", m.cfg.Group, "member", m.n, "records", len(again), "still held", len(ours), "err", t.err)
 	if sharetxn.IsFatal(t.err) && !own {
 		m.requeue(now, ours, 0, false) // to be given back

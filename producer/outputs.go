@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/sharetxn/sharetxn/txnmanager"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -18,8 +20,9 @@ import (
 // outputs is the kgo client that produces, and its replacement when it cannot
 // follow. It implements txnmanager.Outputs.
 type outputs struct {
-	core *core.Cluster
-	opts []kgo.Opt
+	core   *core.Cluster
+	opts   []kgo.Opt
+	manual []string // topics whose records name their partition
 	// inits counts the InitProducerId requests of the present client.
 	inits  *initCounter
 	opened int64 // inits when the transaction was opened
@@ -61,7 +64,7 @@ const topicRetries = 1
 // is made when there is something to produce: one that only acknowledges needs
 // none.
 func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs, error) {
-	o := &outputs{core: co, inits: &initCounter{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
+	o := &outputs{core: co, manual: cfg.manual, inits: &initCounter{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
 		kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(cfg.timeout),
 		kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn(),
 	)}
@@ -130,6 +133,18 @@ func (o *outputs) Drop() {
 	o.mu.Unlock()
 	if old != nil {
 		old.Close()
+	}
+}
+
+// refused looks at why a record was not delivered. kgo refuses at once what names
+// a partition that it does not know, and asks for metadata every few minutes only:
+// the topic may have been widened since.
+func (o *outputs) refused(topic string, err error) {
+	if _, broker := errors.AsType[*kerr.Error](err); broker || !slices.Contains(o.manual, topic) {
+		return
+	}
+	if cl := o.present(); cl != nil {
+		cl.ForceMetadataRefresh()
 	}
 }
 

@@ -191,6 +191,7 @@ func (t *Txn) delivered(r *kgo.Record, err error) {
 	case errors.Is(err, kgo.ErrAborting): // our own abort takes it back
 		return
 	}
+	t.lane.out.refused(r.Topic, err)
 	_ = t.tx.FailWith(txnmanager.ProduceError(t.lane.id, r.Topic, r.Partition, err))
 }
 

@@ -159,8 +159,51 @@ func TestNothingIsSaidBeforeItIsLoaded(t *testing.T) {
 	if p.lose(); says() || p.past(1) || p.loaded() {
 		t.Error("lost")
 	}
-	if g, keep := p.deletable(); keep != 0 || p.keep() != 0 {
+	if g, keep := p.deletable(); keep != 0 || p.keep(active(1)) != 0 {
 		t.Errorf("lost, and may be deleted up to %d (%v)", keep, g)
+	}
+}
+
+// A truncation under way deletes nothing of before a move or a reset that begins
+// meanwhile: the move still has to see what is done.
+func TestTruncationOvertakenByMove(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	moving := entry.Generation{Number: 2, Guarantee: "staged", Phase: entry.Resetting, Group: group}
+	for _, c := range []struct {
+		name  string
+		after []entry.Generation
+		keep  int64
+	}{
+		{"nothing happens", []entry.Generation{active(1)}, 3},
+		{"a move begins", []entry.Generation{moving, active(1)}, 0},
+		{"a move begins behind the copy", []entry.Generation{active(1), moving}, 0},
+		{"a reset begins", []entry.Generation{resetting(2), active(1)}, 0},
+		{"a reset has ended", []entry.Generation{resetting(2), active(2), active(1)}, 0},
+	} {
+		p := newPart(group, 0, bounds{0, 3})
+		read := func(g entry.Generation) {
+			next, _ := p.at()
+			value, err := g.Append(nil)
+			if err == nil {
+				_, err = p.apply([]*kgo.Record{{Offset: next, Value: value}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			read(active(1))
+		}
+		g, deletable := p.deletable()
+		if deletable != 3 {
+			t.Fatalf("%s: %d is deletable", c.name, deletable)
+		}
+		for _, a := range c.after {
+			read(a)
+		}
+		if got := p.keep(g); got != c.keep {
+			t.Errorf("%s: keeps from %d, want %d", c.name, got, c.keep)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func (l *Ledger) truncatePart(ctx context.Context, p *part, start, least int64) 
 	if err := l.reach(ctx, p, copied.Offset); err != nil {
 		return 0, err
 	}
-	to := p.keep()
+	to := p.keep(g)
 	if to <= start {
 		return 0, nil
 	}
@@ -108,11 +108,13 @@ func (l *Ledger) truncatePart(ctx context.Context, p *part, start, least int64) 
 	return to - start, nil
 }
 
-// keep is the first offset that must stay in the log.
-func (p *part) keep() int64 {
+// keep is the first offset that must stay in the log, 0 if another generation than
+// g is in force: to a move that has begun, entries of before it still say what is
+// done.
+func (p *part) keep(g entry.Generation) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.loadedLocked() {
+	if now, err := p.ix.Current(); err != nil || now != g || !p.loadedLocked() {
 		return 0
 	}
 	return p.ix.Keep()
