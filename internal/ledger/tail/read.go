@@ -39,6 +39,9 @@ func (l *Ledger) newClient() (*kgo.Client, error) {
 		kgo.FetchMinBytes(1), kgo.FetchMaxWait(fetchWait),
 		kgo.FetchMaxBytes(maxFetch), kgo.FetchMaxPartitionBytes(maxPartition),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		// A copy that is given up may be written all the same, or twice: it says
+		// nothing new. Without this its produce would outlast its context.
+		kgo.AllowIdempotentProduceCancellation(),
 		kgo.DisableClientMetrics(),
 	)
 }
