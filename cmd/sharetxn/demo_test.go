@@ -112,7 +112,10 @@ func TestDemoLedger(t *testing.T) {
 	bundled(t, s, "ledger", 1)
 	other := s.AckAfterCommit
 	if s.Duplicates != 0 || s.Aborts < 1 || s.Profile != "none" || other == nil || other.Duplicates == 0 {
-		t.Errorf("%+v, and %+v", s, other)
+		t.Fatalf("%+v, and %+v", s, other)
+	}
+	if s.Ledger == nil || s.Ledger.Done == 0 || other.Ledger != nil {
+		t.Errorf("ledger %+v, and %+v", s.Ledger, other.Ledger)
 	}
 }
 

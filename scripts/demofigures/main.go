@@ -85,6 +85,7 @@ func check(r io.Reader) ([]string, error) {
 	complaints = append(complaints, checkAborts(figures)...)
 	complaints = append(complaints, checkDuplicates(figures)...)
 	complaints = append(complaints, checkFaults(figures)...)
+	complaints = append(complaints, checkLedger(figures)...)
 	return append(complaints, checkComparison(figures)...), nil
 }
 
@@ -168,6 +169,22 @@ func checkFaults(figures map[string]json.RawMessage) (complaints []string) {
 		}
 	}
 	return complaints
+}
+
+// checkLedger: the faults made records come again that only the ledger told to be
+// done.
+func checkLedger(figures map[string]json.RawMessage) []string {
+	if text(figures, "guarantee") != "ledger" {
+		return nil
+	}
+	var l map[string]json.RawMessage
+	if err := json.Unmarshal(figures["ledger"], &l); err != nil {
+		return []string{"ledger cannot be read"}
+	}
+	if n, wrong := number(l, "done"); wrong != "" || n == 0 {
+		return []string{"ledger found nothing done, so that the faults did not need it"}
+	}
+	return nil
 }
 
 // checkComparison: where there is another half it shows what is compared.

@@ -32,7 +32,8 @@ type Summary struct {
 	Profile      string           `json:"profile"`
 	Guarantee    string           `json:"guarantee"`
 	Level        string           `json:"level"`
-	Faults       map[string]Fault `json:"faults"` // by kind
+	Faults       map[string]Fault `json:"faults"`           // by kind
+	Ledger       *Ledger          `json:"ledger,omitempty"` // with guarantee ledger
 	Seconds      float64          `json:"seconds"`
 	Right        bool             `json:"right"`
 	Wrong        []string         `json:"wrong,omitempty"` // in words
@@ -46,13 +47,21 @@ type Fault struct {
 	Fired   int `json:"fired"`
 }
 
+// Ledger is what the commit ledger kept from being done twice, as members report
+// it.
+type Ledger struct {
+	Done     int64 `json:"done"`     // records redelivered, and found committed
+	Waited   int64 `json:"waited"`   // records redelivered while their transaction was undecided
+	Refusals int64 `json:"refusals"` // partitions of transactions that were not allowed to commit
+}
+
 func (r *result) summary(cfg Config) *Summary {
 	a := r.audit
 	s := &Summary{
 		Input: a.Input, Accepted: a.Accepted, Rejected: a.Rejected, Outputs: a.Outputs, Alerts: a.Alerts,
 		Duplicates: a.Duplicates, Conceded: a.Conceded, Windows: a.Windows, Missing: a.Missing, Unexpected: a.Unexpected, Staged: a.Staged, Lag: a.Lag,
 		Transactions: a.Commits, Aborts: r.aborts, Seed: cfg.Seed, Profile: r.profile, Guarantee: r.guarantee.String(),
-		Level: cfg.Faults.String(), Faults: make(map[string]Fault), Seconds: r.took.Seconds(), Wrong: r.wrong(),
+		Level: cfg.Faults.String(), Faults: make(map[string]Fault), Seconds: r.took.Seconds(), Wrong: r.wrong(), Ledger: r.ledger,
 	}
 	s.Right = len(s.Wrong) == 0
 	for k, x := range r.tally {
@@ -115,6 +124,11 @@ func writeText(cfg Config, results []*result) error {
 	if _, err := fmt.Fprintf(cfg.Stdout, "faults fired/planned: %v\ninput %d: accepted %d, alerts %d, rejected %d; %d transactions committed, %d aborted, in %.1f s\n",
 		r.tally, r.audit.Input, r.audit.Accepted, r.audit.Alerts, r.audit.Rejected, r.audit.Commits, r.aborts, r.took.Seconds()); err != nil {
 		return err
+	}
+	if l := r.ledger; l != nil {
+		if _, err := fmt.Fprintf(cfg.Stdout, "ledger: %d records came again and were found done, %d waited for a transaction that was undecided, %d commits were refused\n", l.Done, l.Waited, l.Refusals); err != nil {
+			return err
+		}
 	}
 	if len(results) == 1 {
 		return nil

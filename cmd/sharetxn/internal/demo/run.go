@@ -28,6 +28,7 @@ type result struct {
 	tally     faults.Tally
 	unfired   []string // faults that did not fire as often as they had to
 	aborts    int
+	ledger    *Ledger // nil: none was used
 	took      time.Duration
 }
 
@@ -114,6 +115,9 @@ func (w *watch) fill(ctx context.Context, res *result) (err error) {
 	}
 	if res.aborts, err = w.aborts(ctx); err != nil {
 		return err
+	}
+	if w.cfg.Guarantee == processor.Ledger {
+		res.ledger = w.count.ledger()
 	}
 	w.tell(w.progress(res.took, res.aborts))
 	ctx, cancel := context.WithTimeout(ctx, auditLimit)
