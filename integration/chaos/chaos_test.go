@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"flag"
 	"slices"
 	"testing"
@@ -38,7 +39,9 @@ func required(guarantee string) []string {
 // All at once, until everything has happened, and then calm. What is visible in
 // the end is what the source asks for, once each.
 func TestChaos(t *testing.T) {
-	ctx := testkit.Deadline(t, 2*time.Minute+4**during)
+	all := testkit.Deadline(t, 3*time.Minute+4**during)
+	ctx, cancel := context.WithTimeout(all, 2*time.Minute+4**during) // leaves time to end processes
+	defer cancel()
 	k := three(ctx, t)
 	w := newWorld(ctx, t, k, setup{
 		name: "chaos", guarantee: *guarantee, lock: time.Second, seed: *seed, members: 2,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/rig"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
@@ -184,7 +185,7 @@ func (w *world) role(topic string) string {
 		return "source"
 	case w.job.Output:
 		return "output"
-	case w.ledger():
+	case ledger.TopicName(w.job.Group):
 		return "ledger"
 	case "__transaction_state":
 		return "transaction state"
@@ -193,9 +194,6 @@ func (w *world) role(topic string) string {
 	}
 	return ""
 }
-
-// ledger is the name of the group's ledger topic.
-func (w *world) ledger() string { return "__sharetxn_ledger." + w.job.Group }
 
 // every does fn now and again until ctx ends, with pauses between.
 func every(ctx context.Context, pause func() time.Duration, fn func(n int) error) error {

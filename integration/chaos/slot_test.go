@@ -27,6 +27,9 @@ type slot struct {
 	shared   bool // by two processes, at some time: each may find itself fenced by the other
 }
 
+// endWithin is longer than a processor may take to stop.
+const endWithin = 25 * time.Second
+
 // life is one process.
 type life struct {
 	name    string
@@ -184,7 +187,7 @@ func (w *world) dismiss(l *life, shared bool) {
 			}
 		}
 	})
-	err := l.process.End(time.Minute)
+	err := l.process.End(endWithin)
 	close(stopped)
 	w.follow(l)
 	// It may have killed itself meanwhile.

@@ -22,6 +22,9 @@ import (
 	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/sharetxn/sharetxn/integration/rig"
 	"github.com/sharetxn/sharetxn/integration/target"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/sharetxn/sharetxn/ledger"
+	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -93,7 +96,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	w.adm = kadm.NewClient(cl)
 	w.job = job{
 		Seeds: k.Seeds(), Group: s.name, Source: s.name + "-source", Output: s.name + "-output", Dead: s.name + "-dead",
-		Topics: make(map[string]string), Guarantee: s.guarantee, Members: max(s.members, 1), MaxRecords: 25, Round: 1,
+		Topics: make(map[string]string), Guarantee: s.guarantee, Members: max(s.members, 1), MaxRecords: 50, Round: 1,
 		Lock: s.lock, Margin: s.lock / 5, TransactionTimeout: 4 * time.Second,
 	}
 	var results []verify.Part
@@ -112,8 +115,19 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	t.Cleanup(w.ours.Close)
 	must(t, groupconfig.Set(ctx, w.ours, s.name, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted),
 		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(session)))
+	if s.guarantee == processor.Ledger.String() {
+		testkit.Eventually(ctx, t, "the ledger is made", func() bool { // the cluster may be too young to have a coordinator
+			err := ledger.Ensure(ctx, w.ours, s.name, []string{w.job.Source})
+			if sharetxn.IsFatal(err) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
 	w.brokers = rig.Brokers{Cluster: k, Admin: w.adm, Topic: w.job.Source, Partitions: partitions}
-	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, partitions, s.poison.Value)
+	// Brokers hand out whole batches, however little is asked for; with one of
+	// thousands each fault would cost all of its records a delivery.
+	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, partitions, s.poison.Value, kgo.ProducerBatchMaxBytes(8_000))
 	must(t, err)
 	t.Cleanup(w.load.Close)
 	w.live, err = verify.Watch(ctx, k.Seeds(), results...)

@@ -25,9 +25,9 @@ type Load struct {
 }
 
 // NewLoad makes one; value gives the n-th record's value, from 0.
-func NewLoad(seeds []string, topic string, partitions int, value func(n int) []byte) (*Load, error) {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.MaxBufferedRecords(20_000), kgo.ProducerLinger(5*time.Millisecond), kgo.MetadataMinAge(100*time.Millisecond))
+func NewLoad(seeds []string, topic string, partitions int, value func(n int) []byte, opts ...kgo.Opt) (*Load, error) {
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.MaxBufferedRecords(20_000), kgo.ProducerLinger(5 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond)}, opts...)...)
 	if err != nil {
 		return nil, err
 	}
