@@ -16,10 +16,10 @@ import (
 // processes of members in a trial.
 const processes = 3
 
-// storm lets members work, and come to every harm there is, for at least as long
-// as it takes: until each of what must happen has happened, and done says that it
-// is enough. Everything is whole again afterwards, but for members, who are gone.
-func (w *world) storm(ctx context.Context, atLeast time.Duration, required []string, done func() bool) error {
+// storm lets members work on records while they come in, and come to every harm
+// there is, until each of what must happen has happened. Everything is whole again
+// afterwards, but for members, who are gone.
+func (w *world) storm(ctx context.Context, records int, atLeast time.Duration, required []string) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var slots []*slot
@@ -41,13 +41,15 @@ func (w *world) storm(ctx context.Context, atLeast time.Duration, required []str
 		})
 	}
 	fault(func(ctx context.Context) error { return w.harass(ctx, slots) })
+	fault(func(ctx context.Context) error { return w.duel(ctx, slots) })
 	fault(w.killBrokers)
 	fault(w.moveLeaders)
 	fault(w.watchLeaders)
 	fault(func(ctx context.Context) error { return w.tell(ctx, required) })
+	fault(func(ctx context.Context) error { return w.produce(ctx, records, atLeast) })
 	enough := time.Now().Add(atLeast)
 	err := rig.Until(ctx, "every fault has happened", func() bool {
-		return w.failed() != nil || time.Now().After(enough) && done() && len(w.missing(required)) == 0
+		return w.failed() != nil || time.Now().After(enough) && w.load.Sent() >= records && len(w.missing(required)) == 0
 	})
 	calm()
 	faults.Wait()
@@ -61,6 +63,23 @@ func (w *world) storm(ctx context.Context, atLeast time.Duration, required []str
 		err = failed
 	}
 	return err
+}
+
+// produce produces the records in nine tenths of the time, and then some more, so
+// that there is always something to do.
+func (w *world) produce(ctx context.Context, records int, during time.Duration) error {
+	all := make(chan struct{})
+	close(all)                          // nothing is kept back
+	whole := context.WithoutCancel(ctx) // what is begun is finished
+	if err := w.load.Produce(whole, records, during*9/10, all); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := w.load.Produce(whole, 100, time.Second, all); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tell logs how far it is.
@@ -93,7 +112,7 @@ func someHarm(rng *rand.Rand, slot, life int) harm {
 }
 
 // steps of the work at which processes kill and stop themselves.
-var steps = []string{"polled", "looked", "handled", "begun", "produced", "frozen", "checked", "ended", "settled", "loaded"}
+var steps = []string{"polled", "looked", "handled", "begun", "produced", "frozen", "checked", "ended", "settled", "loaded", "truncating"}
 
 // rare are steps that a process comes to once.
 var rare = map[string]bool{"loaded": true}
@@ -115,6 +134,51 @@ func (w *world) harass(ctx context.Context, slots []*slot) error {
 		case slots[rng.IntN(len(slots))].orders <- o:
 		case <-ctx.Done():
 		}
+		return nil
+	})
+}
+
+// duel lets one process hold records for longer than its lock, in a transaction
+// that it has begun and not used, while others do them; then it goes on, and finds
+// them done, or in a transaction of another that is held open.
+func (w *world) duel(ctx context.Context, slots []*slot) error {
+	rng := rand.New(rand.NewPCG(w.seed, 300))
+	send := func(o order, to ...*slot) {
+		for _, s := range to {
+			select {
+			case s.orders <- o:
+			case <-ctx.Done():
+			}
+		}
+	}
+	held := func(within time.Duration, of ...*slot) bool {
+		soon, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return rig.Until(soon, "one is held", func() bool {
+			return slices.ContainsFunc(of, func(s *slot) bool { return s.held.Load() })
+		}) == nil
+	}
+	return every(ctx, func() time.Duration { return 4 * time.Second }, func(n int) error {
+		at := rng.IntN(len(slots))
+		late, others := slots[at], slices.Delete(slices.Clone(slots), at, at+1)
+		send(order{hold: "begun"}, late)
+		if held(4*time.Second, late) {
+			w.count("records held beyond their lock", 1)
+			select {
+			case <-time.After(w.job.Lock + 200*time.Millisecond):
+			case <-ctx.Done():
+			}
+			if n%2 == 0 {
+				send(order{hold: "produced"}, others...)
+				held(3*time.Second, others...)
+			}
+		}
+		send(order{resume: true}, late)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+		send(order{resume: true}, others...)
 		return nil
 	})
 }

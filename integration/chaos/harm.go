@@ -38,7 +38,7 @@ type harmer struct {
 	rng            *rand.Rand
 	kill           time.Time // not before; zero: never
 	stop, ack, end time.Time
-	stopAt         string
+	stopAt, holdAt string
 	loseAck        bool // the next acknowledgement
 }
 
@@ -81,12 +81,30 @@ func (h *harmer) step(name string) {
 	if name == "ended" && due(now, h.ack) {
 		h.loseAck, h.ack = true, h.next(now, h.harm.LoseAcks)
 	}
+	if name == h.holdAt {
+		h.holdAt = ""
+		h.halt(name, 0)
+	}
 	if name == h.stopAt && due(now, h.stop) {
-		h.log.line(wordStop, name, h.harm.StopFor.Milliseconds())
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // all of the process, until the parent lets it go on
+		h.halt(name, h.harm.StopFor)
 		h.stop = h.next(time.Now(), h.harm.StopEvery)
 		h.drawStop()
 	}
+}
+
+// halt stops all of the process, until the parent lets it go on: after d, or with
+// 0 when it likes.
+func (h *harmer) halt(name string, d time.Duration) {
+	h.log.line(wordStop, name, d.Milliseconds())
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+}
+
+// hold has the process stop itself when it next comes to a step; with none it
+// does not.
+func (h *harmer) hold(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holdAt = name
 }
 
 // fate is asked about each request.

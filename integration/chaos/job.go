@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -36,6 +39,7 @@ type job struct {
 	Seed                        uint64
 	Lock, Margin                time.Duration
 	TransactionTimeout          time.Duration
+	TruncateEvery               time.Duration // 0: not
 	Harm                        harm
 }
 
@@ -45,20 +49,16 @@ const (
 	exitFenced = 3 // another process with its transactional ids took over
 )
 
-// child is the main function of such a process. It ends in good order when its
-// standard input does: when its parent says so, or is gone.
+// child is the main function of such a process. Its parent tells it by lines on
+// its standard input at which step to stop itself next. It ends in good order when
+// its standard input does: when its parent says so, or is gone.
 func child(text string) (code int) {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitFailed
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	}()
-	err := j.run(ctx)
+	err := j.run(os.Stdin)
 	switch {
 	case err == nil:
 		return 0
@@ -69,7 +69,9 @@ func child(text string) (code int) {
 	return exitFailed
 }
 
-func (j job) run(ctx context.Context) (err error) {
+func (j job) run(orders io.Reader) (err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	log, err := openJournal(j.Journal)
 	if err != nil {
 		return err
@@ -94,6 +96,12 @@ func (j job) run(ctx context.Context) (err error) {
 	h := newHarmer(j.Harm, j.Seed, log)
 	tap.Decide(h.fate)
 	core.Of(cl).OnStep(h.step)
+	go func() {
+		defer cancel()
+		for lines := bufio.NewScanner(orders); lines.Scan(); {
+			h.hold(lines.Text())
+		}
+	}()
 	p, err := processor.New(cl, processor.Config{
 		Group: j.Group, Topics: []string{j.Source}, Handler: j.handler(h),
 		TransactionalID: j.Group, Instance: j.Instance, Guarantee: guarantee,
@@ -106,11 +114,38 @@ func (j job) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	var truncating sync.WaitGroup
+	defer truncating.Wait()
+	defer cancel()
+	if j.TruncateEvery > 0 {
+		truncating.Go(func() { j.truncate(ctx, cl, log) })
+	}
 	if err := p.Run(ctx); err != nil {
 		log.line(wordEnd, err)
 		return err
 	}
 	return nil
+}
+
+// truncate truncates the ledger now and again, far more often than the Processor
+// does.
+func (j job) truncate(ctx context.Context, cl *sharetxn.Cluster, log *journal) {
+	tick := time.NewTicker(j.TruncateEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+		n, err := ledger.Truncate(soon, cl, j.Group)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			log.count("truncations failed", 1)
+		}
+		log.count("ledger offsets truncated", n)
+	}
 }
 
 // die kills the process, as a crash does.

@@ -13,7 +13,7 @@ import (
 // Words that begin a line of a journal.
 const (
 	wordKill    = "kill"    // where: it kills itself there
-	wordStop    = "stop"    // where, milliseconds: it stops itself there, until its parent lets it go on
+	wordStop    = "stop"    // where, milliseconds: it stops itself there, until its parent lets it go on; 0: when that likes
 	wordDeliver = "deliver" // round, topic, partition, first and last offset, delivery count: brokers gave it these, not for the first time
 	wordCount   = "count"   // what, how many: something happened
 	wordEnd     = "end"     // why: the processor ended by itself

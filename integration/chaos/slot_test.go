@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/rig"
@@ -16,6 +17,8 @@ type order struct {
 	kill    bool
 	stop    time.Duration // or so long stopped
 	replace bool          // and another started meanwhile, in its name
+	hold    string        // it is told to stop itself when it next comes to that step
+	resume  bool          // it may go on, and forget what it was told
 }
 
 // slot keeps one process of members going: another one is started when it ends.
@@ -25,21 +28,27 @@ type slot struct {
 	harm     func(life int) harm
 	orders   chan order
 	shared   bool // by two processes, at some time: each may find itself fenced by the other
+	held     atomic.Bool
 }
 
 // endWithin is longer than a processor may take to stop.
 const endWithin = 25 * time.Second
+
+// longestHold is when a process goes on that is held, whatever became of who held
+// it.
+const longestHold = time.Minute
 
 // life is one process.
 type life struct {
 	name    string
 	process *rig.Process
 	journal *follower
-	resume  *time.Timer // lets it go on
+	resume  *time.Timer  // lets it go on
+	held    *atomic.Bool // it was told to stop itself, and has
 }
 
 // spawn starts a process.
-func (w *world) spawn(instance string, what harm) (*life, error) {
+func (w *world) spawn(instance string, what harm, held *atomic.Bool) (*life, error) {
 	n := w.lives.Add(1)
 	j := w.job
 	j.Instance, j.Harm, j.Seed = instance, what, w.seed+uint64(n)
@@ -57,13 +66,14 @@ func (w *world) spawn(instance string, what harm) (*life, error) {
 	w.mu.Unlock()
 	resume := time.AfterFunc(time.Hour, func() { _ = p.Resume() }) // fails for one that has ended
 	resume.Stop()
-	return &life{name: instance, process: p, journal: &follower{name: j.Journal}, resume: resume}, nil
+	return &life{name: instance, process: p, journal: &follower{name: j.Journal}, resume: resume, held: held}, nil
 }
 
 // keep keeps a process going until ctx ends.
 func (s *slot) keep(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
-		l, err := s.w.spawn(s.instance, s.harm(n))
+		s.held.Store(false)
+		l, err := s.w.spawn(s.instance, s.harm(n), &s.held)
 		if err != nil {
 			s.w.fail(err)
 			return
@@ -108,6 +118,12 @@ func (s *slot) obey(ctx context.Context, l *life, o order) (gone bool) {
 		s.shared = true
 		s.w.wg.Go(func() { s.w.haunt(ctx, l) })
 		return true
+	case o.resume:
+		l.process.Tell("")
+		s.held.Store(false)
+		l.resume.Reset(0)
+	case o.hold != "":
+		l.process.Tell(o.hold)
 	default:
 		s.w.count("stop outside", 1)
 		l.stop(o.stop)
@@ -155,6 +171,10 @@ func (w *world) follow(l *life) {
 				w.fail(err)
 			}
 			w.count("stop at "+f[1], 1)
+			if ms == 0 {
+				l.held.Store(true)
+				ms = int(longestHold.Milliseconds())
+			}
 			l.resume.Reset(time.Duration(ms) * time.Millisecond)
 		case f[0] == wordCount && len(f) == 3:
 			n, err := strconv.ParseInt(f[2], 10, 64)

@@ -116,6 +116,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	must(t, groupconfig.Set(ctx, w.ours, s.name, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted),
 		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(session)))
 	if s.guarantee == processor.Ledger.String() {
+		w.job.TruncateEvery = 3 * time.Second
 		testkit.Eventually(ctx, t, "the ledger is made", func() bool { // the cluster may be too young to have a coordinator
 			err := ledger.Ensure(ctx, w.ours, s.name, []string{w.job.Source})
 			if sharetxn.IsFatal(err) {

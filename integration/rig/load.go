@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -17,7 +18,7 @@ type Load struct {
 	topic      string
 	partitions int
 	value      func(n int) []byte
-	sent       int
+	sent       atomic.Int64
 
 	mu      sync.Mutex
 	offsets [][]int64 // acknowledged, by partition
@@ -37,8 +38,8 @@ func NewLoad(seeds []string, topic string, partitions int, value func(n int) []b
 // Close ends its client.
 func (l *Load) Close() { l.cl.Close() }
 
-// Sent is how many records were produced, acknowledged or not.
-func (l *Load) Sent() int { return l.sent }
+// Sent is how many records were produced, acknowledged or not. At any time.
+func (l *Load) Sent() int { return int(l.sent.Load()) }
 
 // Offsets are those that brokers acknowledged, by partition. Only after Produce
 // has returned.
@@ -89,8 +90,8 @@ func (l *Load) Produce(ctx context.Context, n int, d time.Duration, over <-chan 
 
 func (l *Load) send(ctx context.Context, n int) {
 	for range n {
-		r := &kgo.Record{Topic: l.topic, Partition: int32(l.sent % l.partitions), Value: l.value(l.sent)}
-		l.sent++
+		i := int(l.sent.Add(1)) - 1
+		r := &kgo.Record{Topic: l.topic, Partition: int32(i % l.partitions), Value: l.value(i)}
 		l.cl.Produce(ctx, r, l.acknowledged)
 	}
 }

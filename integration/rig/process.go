@@ -18,7 +18,7 @@ var ErrLate = errors.New("the process did not end in time")
 type Process struct {
 	name, out string
 	cmd       *exec.Cmd
-	stdin     io.Closer
+	stdin     io.WriteCloser
 	done      chan struct{} // closed when it has ended
 	err       error         // how; read after done
 }
@@ -67,6 +67,10 @@ func (p *Process) Killed() bool {
 // on.
 func (p *Process) Pause() error  { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Tell writes a line to the process's standard input. It may have ended, and then
+// nobody reads it.
+func (p *Process) Tell(line string) { _, _ = io.WriteString(p.stdin, line+"\n") }
 
 // Kill ends the process at once, as a crash does. One that had ended in another
 // way is an error.
