@@ -20,17 +20,14 @@ const processes = 3
 // there is, until each of what must happen has happened. Everything is whole again
 // afterwards, but for members, who are gone.
 func (w *world) storm(ctx context.Context, records int, atLeast time.Duration, required []string) error {
-	working, stop := context.WithCancel(ctx)
-	defer stop()
 	var slots []*slot
-	var members, faults sync.WaitGroup
+	var ends []context.CancelFunc
 	for i := range processes {
 		rng := rand.New(rand.NewPCG(w.seed, uint64(100+i)))
-		s := &slot{w: w, instance: fmt.Sprint("i", i), orders: make(chan order)}
-		s.harm = func(life int) harm { return someHarm(rng, i, life) }
-		slots = append(slots, s)
-		members.Go(func() { s.keep(working) })
+		s, end := w.work(ctx, fmt.Sprint("i", i), func(life int) harm { return someHarm(rng, i, life) })
+		slots, ends = append(slots, s), append(ends, end)
 	}
+	var faults sync.WaitGroup
 	raging, calm := context.WithCancel(ctx)
 	defer calm()
 	fault := func(fn func(ctx context.Context) error) {
@@ -53,8 +50,9 @@ func (w *world) storm(ctx context.Context, records int, atLeast time.Duration, r
 	})
 	calm()
 	faults.Wait()
-	stop()
-	members.Wait()
+	for _, end := range ends {
+		end()
+	}
 	w.wg.Wait()
 	if missing := w.missing(required); err != nil && len(missing) > 0 {
 		err = fmt.Errorf("%w: not yet: %q", err, missing)
@@ -75,7 +73,7 @@ func (w *world) produce(ctx context.Context, records int, during time.Duration) 
 		return err
 	}
 	for ctx.Err() == nil {
-		if err := w.load.Produce(whole, 100, time.Second, all); err != nil {
+		if err := w.load.Produce(whole, 100, 3*time.Second, all); err != nil {
 			return err
 		}
 	}
@@ -102,7 +100,7 @@ func someHarm(rng *rand.Rand, slot, life int) harm {
 	h := harm{
 		KillAt: steps[(life*processes+slot)%len(steps)], KillAfter: 4*time.Second + upTo(rng, 10*time.Second),
 		StopAt: steps, StopEvery: 12 * time.Second, StopFor: 1200*time.Millisecond + upTo(rng, time.Second),
-		Fail: 0.002, Release: 0.0005,
+		Fail: 0.005, Release: 0.002,
 		LoseAcks: 6 * time.Second, LoseEnds: 6 * time.Second,
 	}
 	if rare[h.KillAt] {
@@ -128,7 +126,7 @@ func (w *world) harass(ctx context.Context, slots []*slot) error {
 		case 1:
 			o.kill = true
 		case 3: // longer than a session, and than a transaction may take
-			o.stop, o.replace = session+2*time.Second+upTo(rng, 2*time.Second), true
+			o.stop, o.replace = session+3*time.Second+upTo(rng, 2*time.Second), true
 		}
 		select {
 		case slots[rng.IntN(len(slots))].orders <- o:
@@ -161,7 +159,7 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 	return every(ctx, func() time.Duration { return 4 * time.Second }, func(n int) error {
 		at := rng.IntN(len(slots))
 		late, others := slots[at], slices.Delete(slices.Clone(slots), at, at+1)
-		send(order{hold: "begun"}, late)
+		send(order{tell: orderHold + " begun"}, late)
 		if held(4*time.Second, late) {
 			w.count("records held beyond their lock", 1)
 			select {
@@ -169,7 +167,7 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 			case <-ctx.Done():
 			}
 			if n%2 == 0 {
-				send(order{hold: "produced"}, others...)
+				send(order{tell: orderHold + " produced"}, others...)
 				held(3*time.Second, others...)
 			}
 		}

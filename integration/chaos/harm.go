@@ -3,6 +3,7 @@ package chaos
 import (
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -33,17 +34,19 @@ type harm struct {
 type harmer struct {
 	harm harm
 	log  *journal
+	tap  *kafka.Tap
 
 	mu             sync.Mutex
 	rng            *rand.Rand
 	kill           time.Time // not before; zero: never
 	stop, ack, end time.Time
 	stopAt, holdAt string
+	sever          bool // at holdAt
 	loseAck        bool // the next acknowledgement
 }
 
-func newHarmer(what harm, seed uint64, log *journal) *harmer {
-	h := &harmer{harm: what, log: log, rng: rand.New(rand.NewPCG(seed, 1))}
+func newHarmer(what harm, seed uint64, log *journal, tap *kafka.Tap) *harmer {
+	h := &harmer{harm: what, log: log, tap: tap, rng: rand.New(rand.NewPCG(seed, 1))}
 	now := time.Now()
 	if what.KillAt != "" {
 		h.kill = now.Add(what.KillAfter)
@@ -83,6 +86,9 @@ func (h *harmer) step(name string) {
 	}
 	if name == h.holdAt {
 		h.holdAt = ""
+		if h.sever {
+			h.log.count("share connections severed", int64(h.tap.Sever(kmsg.ShareFetch.Int16())))
+		}
 		h.halt(name, 0)
 	}
 	if name == h.stopAt && due(now, h.stop) {
@@ -99,12 +105,19 @@ func (h *harmer) halt(name string, d time.Duration) {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
-// hold has the process stop itself when it next comes to a step; with none it
-// does not.
-func (h *harmer) hold(name string) {
+// Orders of a parent, each one line: the word, and a step.
+const (
+	orderHold  = "hold"  // stop at that step next
+	orderSever = "sever" // the same, and first have brokers believe that the member is gone
+	orderFree  = "free"  // forget the order before
+)
+
+// obey takes an order.
+func (h *harmer) obey(line string) {
+	order, step, _ := strings.Cut(line, " ")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.holdAt = name
+	h.holdAt, h.sever = step, order == orderSever
 }
 
 // fate is asked about each request.

@@ -93,13 +93,13 @@ func (j job) run(orders io.Reader) (err error) {
 		return err
 	}
 	defer cl.Close()
-	h := newHarmer(j.Harm, j.Seed, log)
+	h := newHarmer(j.Harm, j.Seed, log, tap)
 	tap.Decide(h.fate)
 	core.Of(cl).OnStep(h.step)
 	go func() {
 		defer cancel()
 		for lines := bufio.NewScanner(orders); lines.Scan(); {
-			h.hold(lines.Text())
+			h.obey(lines.Text())
 		}
 	}()
 	p, err := processor.New(cl, processor.Config{

@@ -17,7 +17,7 @@ type order struct {
 	kill    bool
 	stop    time.Duration // or so long stopped
 	replace bool          // and another started meanwhile, in its name
-	hold    string        // it is told to stop itself when it next comes to that step
+	tell    string        // a line to tell it
 	resume  bool          // it may go on, and forget what it was told
 }
 
@@ -82,6 +82,21 @@ func (s *slot) keep(ctx context.Context) {
 	}
 }
 
+// work has another process work, until the slot is ended.
+func (w *world) work(ctx context.Context, instance string, what func(life int) harm) (*slot, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &slot{w: w, instance: instance, harm: what, orders: make(chan order)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.keep(ctx)
+	}()
+	return s, func() { cancel(); <-done }
+}
+
+// unharmed are processes that nothing happens to.
+func unharmed(int) harm { return harm{} }
+
 // attend sees to a process until it has ended, or another takes its place.
 func (s *slot) attend(ctx context.Context, l *life) {
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -119,11 +134,11 @@ func (s *slot) obey(ctx context.Context, l *life, o order) (gone bool) {
 		s.w.wg.Go(func() { s.w.haunt(ctx, l) })
 		return true
 	case o.resume:
-		l.process.Tell("")
+		l.process.Tell(orderFree)
 		s.held.Store(false)
 		l.resume.Reset(0)
-	case o.hold != "":
-		l.process.Tell(o.hold)
+	case o.tell != "":
+		l.process.Tell(o.tell)
 	default:
 		s.w.count("stop outside", 1)
 		l.stop(o.stop)
@@ -182,7 +197,10 @@ func (w *world) follow(l *life) {
 				w.fail(err)
 			}
 			w.count(f[1], n)
-		case f[0] == wordDeliver && len(f) == 7: // read when all is over
+		case f[0] == wordDeliver && len(f) == 7: // what it says is read when all is over
+			if f[6] == strconv.Itoa(limit) {
+				w.count("deliveries at the limit", 1)
+			}
 		case f[0] == wordEnd:
 		default:
 			w.fail(fmt.Errorf("%s: not a line of a journal: %q", l.journal.name, f))

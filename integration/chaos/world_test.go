@@ -67,6 +67,7 @@ type setup struct {
 	program   string // empty: the test's own
 	seed      uint64
 	members   int // of each process
+	session   time.Duration
 }
 
 // three are brokers for all trials of a test.
@@ -97,7 +98,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	w.job = job{
 		Seeds: k.Seeds(), Group: s.name, Source: s.name + "-source", Output: s.name + "-output", Dead: s.name + "-dead",
 		Topics: make(map[string]string), Guarantee: s.guarantee, Members: max(s.members, 1), MaxRecords: 50, Round: 1,
-		Lock: s.lock, Margin: s.lock / 5, TransactionTimeout: 4 * time.Second,
+		Lock: s.lock, Margin: s.lock / 5, TransactionTimeout: 6 * time.Second,
 	}
 	var results []verify.Part
 	for _, topic := range []string{w.job.Source, w.job.Output, w.job.Dead} {
@@ -114,7 +115,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	must(t, err)
 	t.Cleanup(w.ours.Close)
 	must(t, groupconfig.Set(ctx, w.ours, s.name, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted),
-		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(session)))
+		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(cmp.Or(s.session, session))))
 	if s.guarantee == processor.Ledger.String() {
 		w.job.TruncateEvery = 3 * time.Second
 		testkit.Eventually(ctx, t, "the ledger is made", func() bool { // the cluster may be too young to have a coordinator
@@ -167,16 +168,16 @@ func (w *world) failed() error {
 // calm has n processes work that come to no harm, until there is nothing left to
 // do; then they end.
 func (w *world) calm(ctx context.Context, n int) error {
-	working, stop := context.WithCancel(ctx)
-	var slots sync.WaitGroup
 	for i := range n {
-		s := &slot{w: w, instance: fmt.Sprint("i", i), harm: func(int) harm { return harm{} }}
-		slots.Go(func() { s.keep(working) })
+		_, end := w.work(ctx, fmt.Sprint("i", i), unharmed)
+		defer end()
 	}
+	return w.drain(ctx)
+}
+
+// drain waits until there is nothing left to do.
+func (w *world) drain(ctx context.Context) error {
 	err := rig.Until(ctx, "all is done", func() bool { return w.drained(ctx) || w.failed() != nil })
-	stop()
-	slots.Wait()
-	w.wg.Wait()
 	return errors.Join(err, w.failed())
 }
 
