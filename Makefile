@@ -23,9 +23,11 @@ VERSIONS ?= 4.2.1 4.3.1 4.4.0
 PACKAGES ?= ./...
 RECORDS  ?= 1000000
 ROUNDS   ?= 3
+DURING   ?= 6m
+SEED     ?= 1
 DURATION ?= 1h
 
-.PHONY: help demo demo-kafka test test-kafka-matrix endurance soak-ledger lint bench fuzz clean
+.PHONY: chaos help demo demo-kafka test test-kafka-matrix endurance soak-ledger lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +49,9 @@ endurance: ## a million records, four members, three brokers, and faults (RECORD
 
 soak-ledger: ## an hour of members with guarantee Ledger: what they and the ledger hold stays flat (DURATION=1h)
 	@cd integration && go test -count=1 -v -timeout=0 -run '^TestSoak$$' ./soak -duration=$(DURATION) -every=30s -out=$(CURDIR)/dist/soak
+
+chaos: ## a million records under guarantee ledger while processes and brokers die (RECORDS=60000 DURING=1m SEED=1)
+	@cd integration && go test -count=1 -v -timeout=90m -run '^Test(Chaos|Controls)$$' ./chaos -records=$(RECORDS) -during=$(DURING) -seed=$(SEED)
 
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
 	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)

@@ -45,8 +45,8 @@ func (w *world) storm(ctx context.Context, records int, atLeast time.Duration, r
 	fault(func(ctx context.Context) error { return w.tell(ctx, required) })
 	fault(func(ctx context.Context) error { return w.produce(ctx, records, atLeast) })
 	enough := time.Now().Add(atLeast)
-	err := rig.Until(ctx, "every fault has happened", func() bool {
-		return w.failed() != nil || time.Now().After(enough) && w.load.Sent() >= records && len(w.missing(required)) == 0
+	err := w.until(ctx, "every fault has happened", func() bool {
+		return time.Now().After(enough) && w.load.Sent() >= records && len(w.missing(required)) == 0
 	})
 	calm()
 	faults.Wait()
@@ -84,7 +84,7 @@ func (w *world) produce(ctx context.Context, records int, during time.Duration) 
 func (w *world) tell(ctx context.Context, required []string) error {
 	began := time.Now()
 	return every(ctx, func() time.Duration { return 10 * time.Second }, func(int) error {
-		w.logf("%4.0fs: the group lags by %d; not yet: %q", time.Since(began).Seconds(), rig.Lag(ctx, w.adm, w.job.Group, partitions), w.missing(required))
+		w.logf("%4.0fs: the group lags by %d; not yet: %q", time.Since(began).Seconds(), rig.Lag(ctx, w.adm, w.job.Group, w.sources), w.missing(required))
 		return nil
 	})
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,8 @@ type harmer struct {
 	harm harm
 	log  *journal
 	tap  *kafka.Tap
+	// goesOn has a value when the process was stopped and goes on.
+	goesOn chan os.Signal
 
 	mu             sync.Mutex
 	rng            *rand.Rand
@@ -46,7 +49,8 @@ type harmer struct {
 }
 
 func newHarmer(what harm, seed uint64, log *journal, tap *kafka.Tap) *harmer {
-	h := &harmer{harm: what, log: log, tap: tap, rng: rand.New(rand.NewPCG(seed, 1))}
+	h := &harmer{harm: what, log: log, tap: tap, goesOn: make(chan os.Signal, 1), rng: rand.New(rand.NewPCG(seed, 1))}
+	signal.Notify(h.goesOn, syscall.SIGCONT)
 	now := time.Now()
 	if what.KillAt != "" {
 		h.kill = now.Add(what.KillAfter)
@@ -101,8 +105,13 @@ func (h *harmer) step(name string) {
 // halt stops all of the process, until the parent lets it go on: after d, or with
 // 0 when it likes.
 func (h *harmer) halt(name string, d time.Duration) {
+	select {
+	case <-h.goesOn: // of a stop from outside
+	default:
+	}
 	h.log.line(wordStop, name, d.Milliseconds())
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	<-h.goesOn // the signal may reach this thread late, and then it is a step too far
 }
 
 // Orders of a parent, each one line: the word, and a step.

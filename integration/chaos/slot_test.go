@@ -19,6 +19,7 @@ type order struct {
 	replace bool          // and another started meanwhile, in its name
 	tell    string        // a line to tell it
 	resume  bool          // it may go on, and forget what it was told
+	retired bool          // and must end, since the group was reset meanwhile
 }
 
 // slot keeps one process of members going: another one is started when it ends.
@@ -45,6 +46,7 @@ type life struct {
 	journal *follower
 	resume  *time.Timer  // lets it go on
 	held    *atomic.Bool // it was told to stop itself, and has
+	retired bool
 }
 
 // spawn starts a process.
@@ -71,14 +73,16 @@ func (w *world) spawn(instance string, what harm, held *atomic.Bool) (*life, err
 
 // keep keeps a process going until ctx ends.
 func (s *slot) keep(ctx context.Context) {
-	for n := 0; ctx.Err() == nil; n++ {
+	for n := 0; ctx.Err() == nil && s.w.failed() == nil; n++ {
 		s.held.Store(false)
 		l, err := s.w.spawn(s.instance, s.harm(n), &s.held)
 		if err != nil {
 			s.w.fail(err)
 			return
 		}
-		s.attend(ctx, l)
+		if s.attend(ctx, l); l.retired {
+			return // nobody takes its place
+		}
 	}
 }
 
@@ -134,6 +138,7 @@ func (s *slot) obey(ctx context.Context, l *life, o order) (gone bool) {
 		s.w.wg.Go(func() { s.w.haunt(ctx, l) })
 		return true
 	case o.resume:
+		l.retired = o.retired
 		l.process.Tell(orderFree)
 		s.held.Store(false)
 		l.resume.Reset(0)
@@ -198,8 +203,8 @@ func (w *world) follow(l *life) {
 			}
 			w.count(f[1], n)
 		case f[0] == wordDeliver && len(f) == 7: // what it says is read when all is over
-			if f[6] == strconv.Itoa(limit) {
-				w.count("deliveries at the limit", 1)
+			if n, err := strconv.Atoi(f[6]); err != nil || n >= limit-1 {
+				w.count("deliveries near the limit", 1)
 			}
 		case f[0] == wordEnd:
 		default:
@@ -242,6 +247,8 @@ func (w *world) ended(l *life, shared bool) {
 	case l.process.Killed():
 	case code == exitFenced && shared:
 		w.count("fenced by another of its name", 1)
+	case code == exitFailed && l.retired:
+		w.count("ended by a reset", 1)
 	default:
 		w.fail(fmt.Errorf("%s ended by itself: %w", l.name, l.process.End(time.Second)))
 	}

@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	partitions = 3 // of the source; of the results, which spreads each transaction
+	partitions = 3 // of the source in a trial; of the results, which spreads each transaction
 	limit      = 10
 	session    = 5 * time.Second
 )
@@ -47,6 +47,7 @@ type world struct {
 	program string // that processes run
 	logf    func(format string, args ...any)
 	seed    uint64
+	sources int // partitions of the source
 	job     job // but for what is different in each process
 	rounds  []verify.Round
 	lives   atomic.Int64
@@ -68,6 +69,7 @@ type setup struct {
 	seed      uint64
 	members   int // of each process
 	session   time.Duration
+	sources   int // partitions of the source
 }
 
 // three are brokers for all trials of a test.
@@ -90,7 +92,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	w := &world{k: k, logf: t.Logf, dir: t.TempDir(), program: cmp.Or(s.program, self), seed: s.seed, counts: make(map[string]int64), rounds: make([]verify.Round, 1)}
+	w := &world{k: k, logf: t.Logf, dir: t.TempDir(), program: cmp.Or(s.program, self), seed: s.seed, sources: cmp.Or(s.sources, partitions), counts: make(map[string]int64), rounds: make([]verify.Round, 1)}
 	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Seeds()...), kgo.MetadataMinAge(50*time.Millisecond))
 	must(t, err)
 	t.Cleanup(cl.Close)
@@ -98,11 +100,15 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	w.job = job{
 		Seeds: k.Seeds(), Group: s.name, Source: s.name + "-source", Output: s.name + "-output", Dead: s.name + "-dead",
 		Topics: make(map[string]string), Guarantee: s.guarantee, Members: max(s.members, 1), MaxRecords: 50, Round: 1,
-		Lock: s.lock, Margin: s.lock / 5, TransactionTimeout: 6 * time.Second,
+		Lock: s.lock, Margin: min(s.lock/5, time.Second), TransactionTimeout: 6 * time.Second,
 	}
 	var results []verify.Part
 	for _, topic := range []string{w.job.Source, w.job.Output, w.job.Dead} {
-		made, err := w.adm.CreateTopic(ctx, partitions, 3, nil, topic)
+		n := partitions
+		if topic == w.job.Source {
+			n = w.sources
+		}
+		made, err := w.adm.CreateTopic(ctx, int32(n), 3, nil, topic)
 		must(t, err)
 		w.job.Topics[hex.EncodeToString(made.ID[:])] = topic
 		for p := range int32(partitions) {
@@ -126,10 +132,10 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 			return err == nil
 		})
 	}
-	w.brokers = rig.Brokers{Cluster: k, Admin: w.adm, Topic: w.job.Source, Partitions: partitions}
+	w.brokers = rig.Brokers{Cluster: k, Admin: w.adm, Topic: w.job.Source, Partitions: w.sources}
 	// Brokers hand out whole batches, however little is asked for; with one of
 	// thousands each fault would cost all of its records a delivery.
-	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, partitions, s.poison.Value, kgo.ProducerBatchMaxBytes(8_000))
+	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, w.sources, s.poison.Value, kgo.ProducerBatchMaxBytes(8_000))
 	must(t, err)
 	t.Cleanup(w.load.Close)
 	w.live, err = verify.Watch(ctx, k.Seeds(), results...)
@@ -177,13 +183,21 @@ func (w *world) calm(ctx context.Context, n int) error {
 
 // drain waits until there is nothing left to do.
 func (w *world) drain(ctx context.Context) error {
-	err := rig.Until(ctx, "all is done", func() bool { return w.drained(ctx) || w.failed() != nil })
-	return errors.Join(err, w.failed())
+	return w.until(ctx, "all is done", func() bool { return w.drained(ctx) })
+}
+
+// until waits for cond, or the first failure.
+func (w *world) until(ctx context.Context, what string, cond func() bool) error {
+	err := rig.Until(ctx, what, func() bool { return w.failed() != nil || cond() })
+	if failed := w.failed(); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // drained tells whether the group lags by nothing and no transaction is open.
 func (w *world) drained(ctx context.Context) bool {
-	if rig.Lag(ctx, w.adm, w.job.Group, partitions) != 0 {
+	if rig.Lag(ctx, w.adm, w.job.Group, w.sources) != 0 {
 		return false
 	}
 	ends, err := w.adm.ListEndOffsets(ctx, w.job.Output, w.job.Dead)
@@ -252,4 +266,38 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// reset sets the group's offsets back to a time, and with them begins a new
+// round. All is done, and the processes have ended.
+func (w *world) reset(ctx context.Context, to time.Time) error {
+	ends, err := w.adm.ListEndOffsets(ctx, w.job.Source)
+	if err := cmp.Or(err, ends.Error()); err != nil {
+		return err
+	}
+	through := make(map[verify.Part]int64)
+	ends.Each(func(o kadm.ListedOffset) { through[verify.Part{Topic: o.Topic, Partition: o.Partition}] = o.Offset })
+	w.rounds[len(w.rounds)-1].Through = through
+	// Processes that were killed, or are stopped, are members until their sessions end.
+	var last error
+	err = w.until(ctx, "the ledger is reset", func() bool {
+		last = ledger.Reset(ctx, w.ours, w.job.Group, to)
+		return last == nil
+	})
+	if err != nil {
+		return errors.Join(err, last)
+	}
+	groups, err := w.adm.DescribeShareGroupOffsets(ctx, w.job.Group)
+	if err := cmp.Or(err, groups.Error()); err != nil {
+		return err
+	}
+	from := make(map[verify.Part]int64)
+	groups[w.job.Group].Offsets.Each(func(o kadm.ShareOffset) {
+		from[verify.Part{Topic: o.Topic, Partition: o.Partition}] = o.StartOffset
+		w.count("records set back", through[verify.Part{Topic: o.Topic, Partition: o.Partition}]-o.StartOffset)
+	})
+	w.rounds = append(w.rounds, verify.Round{From: from})
+	w.job.Round++
+	w.count("resets", 1)
+	return nil
 }
