@@ -27,7 +27,7 @@ DURING   ?= 6m
 SEED     ?= 1
 DURATION ?= 1h
 
-.PHONY: chaos help demo demo-kafka test test-kafka-matrix endurance soak-ledger lint bench fuzz clean
+.PHONY: help demo demo-kafka test test-kafka-matrix endurance soak-ledger chaos lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20

@@ -49,7 +49,7 @@ func TestChaos(t *testing.T) {
 	k := three(ctx, t)
 	w := newWorld(ctx, t, k, setup{
 		name: "chaos", guarantee: *guarantee, lock: time.Second, seed: *seed, members: 2,
-		poison: task.Poison{Reject: *records / 12, Fail: *records / 8, Kill: *records / 4},
+		poison: task.Poison{Reject: min(*records/12, 1_000), Fail: min(*records/8, 5_000), Kill: min(*records/4, 50_000)},
 	})
 	t.Cleanup(func() { t.Logf("seed %d, %s, %d processes%s", *seed, *guarantee, w.lives.Load(), w.figures()) })
 	began := time.Now()
