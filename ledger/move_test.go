@@ -17,6 +17,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -114,6 +115,38 @@ func TestMoveWhereAllIsAcknowledged(t *testing.T) {
 	}
 	if got := w.generations(ctx, t); !slices.Equal(got, []entry.Generation{active(4, ledger.Staged)}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A leader that is out of reach has nothing to say of what is acknowledged: the move
+// waits until it answers.
+func TestMoveWaitsForLeaders(t *testing.T) {
+	ctx := testkit.Deadline(t, 2*time.Minute)
+	w := ensured(ctx, t, broker.Config{Topics: map[string]int32{"a": 1}}, "a")
+	if err := groupconfig.Set(ctx, w.cl, group, groupconfig.LockDuration(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	w.feed(ctx, t, "a", 0, 4)
+	w.did(ctx, t, kgo.TryCommit, "a", entry.Range{First: 0, Last: 2})
+	var asked, fetches atomic.Int32
+	w.b.SetIntercept(func(r broker.Request) broker.Action {
+		switch m := r.Message().(type) {
+		case *kmsg.ListOffsetsRequest:
+			if m.Topics[0].Topic == "a" && asked.Add(1) <= 1 {
+				return broker.Action{LoseRequest: true}
+			}
+		case *kmsg.ShareFetchRequest:
+			if asked.Load() < 2 {
+				fetches.Add(1)
+				return broker.Action{LoseRequest: true}
+			}
+		}
+		return broker.Action{}
+	})
+	got, err := ledger.Move(ctx, w.cl, group, ledger.Staged)
+	want := ledger.Moved{From: ledger.Ledger, To: ledger.Staged, Accepted: 3, Released: 1}
+	if err != nil || !reflect.DeepEqual(got, want) || asked.Load() < 2 || fetches.Load() == 0 {
+		t.Errorf("%+v, %v, want %+v; %d fetches were lost", got, err, want, fetches.Load())
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 const (
@@ -86,12 +88,17 @@ func (s *settlement) rest(ctx context.Context, member *shareconsumer.Consumer) e
 	}
 }
 
+// quietTwice is how many polls in a row must find nothing while the leaders answer:
+// in the first the member may still have been about to reach one that came back.
+const quietTwice = 2
+
 // poll goes on until all that is left was accepted, or all that is available was
 // seen after every lock of former members has ended: what was not among it has
-// been acknowledged by them.
+// been acknowledged by them. That nothing comes says so only of leaders that
+// answer.
 func (s *settlement) poll(ctx context.Context, member *shareconsumer.Consumer) error {
 	free := s.since.Add(s.lock)
-	for s.left.len() > 0 {
+	for found := 0; s.left.len() > 0; {
 		bounded, cancel := context.WithTimeout(ctx, quiet)
 		b, err := member.Poll(bounded)
 		cancel()
@@ -99,18 +106,47 @@ func (s *settlement) poll(ctx context.Context, member *shareconsumer.Consumer) e
 		case ctx.Err() != nil:
 			return fmt.Errorf("%d offsets that are done may still have to be acknowledged: %w", s.left.len(), context.Cause(ctx))
 		case errors.Is(err, context.DeadlineExceeded):
-			if time.Now().After(free) {
-				return nil
+			switch {
+			case time.Now().Before(free):
+			case !s.answering(ctx):
+				found = 0
+			default:
+				if found++; found == quietTwice {
+					return nil
+				}
 			}
 			continue
 		case err != nil:
 			return err
 		}
+		found = 0
 		if err := s.accept(ctx, member, b); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// answering tells whether the leaders of all partitions answer of which something
+// is left. Those that are gone have none.
+func (s *settlement) answering(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, quiet)
+	defer cancel()
+	topics := make(map[string]bool)
+	for at := range s.left {
+		topics[at.topic] = true
+	}
+	listed, err := kadm.NewClient(s.client).ListEndOffsets(ctx, slices.Sorted(maps.Keys(topics))...)
+	if err != nil {
+		return false
+	}
+	for at, offsets := range s.left {
+		end, told := listed.Lookup(at.topic, at.partition)
+		if len(offsets) > 0 && (!told || end.Err != nil && !errors.Is(end.Err, kerr.UnknownTopicOrPartition)) {
+			return false
+		}
+	}
+	return true
 }
 
 // accept acknowledges what of a batch is done, and keeps the rest.
