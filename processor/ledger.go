@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -59,7 +60,8 @@ func (m *member) sift(now time.Time, items []*item) (fresh []*item) {
 		}
 	}
 	m.tellLedger(now, sharetxn.LedgerDone, done)
-	part(done, acceptDone)
+	m.forget(done)
+	part(held(done), acceptDone)
 	m.tellLedger(now, sharetxn.LedgerBelow, below)
 	part(below, (*shareconsumer.Batch).Forget)
 	m.await(now, wait)
@@ -194,6 +196,31 @@ func (m *member) screen(t *transaction) {
 		}
 	}
 	t.units = units
+}
+
+// untilDecided waits, after an abort, until the ledger shows that too. Records that
+// are run again in parts, to find the one at fault, would be found undecided else,
+// and be put together again. It runs beside the loop, and no longer than the
+// broker may take to end a transaction that nobody ends.
+func (m *member) untilDecided(ctx context.Context, t *transaction) {
+	enough := time.NewTimer(m.cfg.TransactionTimeout)
+	defer enough.Stop()
+	at := positions(t.items())
+	for {
+		changed := m.ledger.Changed()
+		if !slices.Contains(m.ledger.Look(at), index.Open) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-m.ledger.Done():
+			return
+		case <-enough.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // conflict tells whether an aborted transaction may be one too many for some of

@@ -406,6 +406,44 @@ func TestSlowTail(t *testing.T) {
 	}
 }
 
+// The marker of an abort may be slow to come: the culprit among the records is found
+// by parts all the same, alone, and its neighbours are done.
+func TestPoisonWithSlowMarkers(t *testing.T) {
+	inLedger(t, func(t *testing.T) {
+		w := start(t, ledgered, sharetxntest.Topic("in", 1))
+		w.feed(t, 20)
+		cfg := once(processor.Config{Handler: w.seen.handler(func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			if string(in.Value) == "7" {
+				return []*kgo.Record{{Topic: "out", Value: make([]byte, 3<<20)}}, nil
+			}
+			return copyOf(in), nil
+		})})
+		p := w.processor(t, cfg)
+		var asked atomic.Int64
+		processor.WrapLedger(p, func(l processor.GroupLedger) processor.GroupLedger {
+			return &scripted{l, func(_ []tail.Position, vs []index.Verdict) {
+				w.seen.mu.Lock()
+				defer w.seen.mu.Unlock()
+				if n := len(w.seen.ends); n > 0 && w.seen.ends[n-1].Outcome == sharetxn.Aborted && time.Since(w.seen.at) < 5*time.Second {
+					asked.Add(1)
+					for i := range vs {
+						vs[i] = index.Open
+					}
+				}
+			}, nil}
+		})
+		w.RunUntilDrained(t, "g", p)
+		w.want(t, 20, "7")
+		w.seen.healthy(t, 1)
+		if asked.Load() == 0 {
+			t.Error("no marker was slow")
+		}
+		if n := w.seen.count(sharetxn.Aborted); n < 3 || n > 10 {
+			t.Errorf("%d transactions aborted to find one of 20", n)
+		}
+	})
+}
+
 // A new generation ends who works in the old one; nothing is doubled by that.
 func TestNewGeneration(t *testing.T) {
 	inLedger(t, func(t *testing.T) {

@@ -79,6 +79,9 @@ func (m *member) transact(ctx context.Context, t *transaction) {
 	if t.outcome == sharetxn.Unknown && !sharetxn.IsFatal(t.err) {
 		m.settle(ctx, t, txn)
 	}
+	if t.outcome == sharetxn.Aborted && m.ledger != nil && !conflict(t.err) {
+		m.untilDecided(ctx, t)
+	}
 }
 
 // decide decides the records of a unit and gives its outputs.

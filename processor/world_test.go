@@ -220,6 +220,7 @@ type seen struct {
 	deliveries map[string]int32 // highest delivery count by value
 	calls      map[string]int
 	ends       []sharetxn.TxnEnd
+	at         time.Time // of the last of them
 	verdicts   map[string]int
 	ledger     []sharetxn.LedgerEvent
 }
@@ -247,7 +248,7 @@ func (s *seen) OnTxnStart(ctx context.Context, _ sharetxn.TxnStart) context.Cont
 func (s *seen) OnTxnEnd(_ context.Context, e sharetxn.TxnEnd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ends = append(s.ends, e)
+	s.ends, s.at = append(s.ends, e), time.Now()
 }
 
 func (s *seen) OnHandled(_ context.Context, e sharetxn.Handled) {
