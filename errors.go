@@ -252,7 +252,7 @@ func (e *UnsupportedError) Error() string {
 		}
 		fmt.Fprintf(&b, "; broker %d: %s", r.NodeID, state)
 	}
-	b.WriteString(". Nothing more is sent on that key. No released Kafka has KIP-1289 yet: use a broker that has it, or plain acknowledgements (at least once); the commit ledger for stock Kafka (Guarantee: processor.Ledger) is not part of this version")
+	b.WriteString(". Nothing more is sent on that key. No released Kafka has KIP-1289 yet: use a broker that has it; on Kafka 4.2 and later a Processor keeps the promise with a commit ledger (Guarantee: processor.Ledger, after \"sharetxn ledger create\"), and plain acknowledgements are at least once")
 	return b.String()
 }
 

@@ -20,6 +20,10 @@ import (
 // lock ended, or the leader or broker was lost, while the record was staged) is
 // logged and does not fail the test. A rejected input must be done as well; that
 // its dead letter is there the brokers cannot know.
+//
+// It is for acknowledgements that are part of transactions, so for a Processor with
+// guarantee Staged. With Ledger or AckAfterCommit they follow the commit, and it
+// fails: compare Committed with what you expect, each output once.
 func (c *Cluster) AssertExactlyOnce(t testing.TB, group string, outputs ...string) {
 	t.Helper()
 	ctx, cancel := c.bounded()
@@ -30,7 +34,7 @@ func (c *Cluster) AssertExactlyOnce(t testing.TB, group string, outputs ...strin
 	}
 	report := history.Judge(facts)
 	if report.Acknowledged == 0 {
-		t.Errorf("group %s acknowledged nothing in a committed transaction: there is nothing to assert", group)
+		t.Errorf("group %s acknowledged nothing in a committed transaction: there is nothing to assert (with guarantee ledger or ack-after-commit none does: compare Committed)", group)
 	}
 	for _, f := range report.Findings {
 		if f.Conceded {

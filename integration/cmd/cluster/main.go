@@ -38,6 +38,14 @@ func main() {
 		settings = append(settings, kafka.Set(key, value))
 		return nil
 	})
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), `usage: cluster [-n 3] [-set KEY=VALUE]... COMMAND [ARGUMENT...]
+
+Start stock Kafka as processes, run COMMAND with their addresses in SHARETXN_BOOTSTRAP, and stop them when it ends.
+Exit status: COMMAND's; 2 usage; 125 for what went wrong before or after it.
+`)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	if *n < 1 || flag.NArg() == 0 {
 		flag.Usage()
