@@ -1,15 +1,22 @@
 package processor_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/ledger/entry"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
+	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // logging is a processor of group whose log can be looked at.
@@ -131,6 +138,72 @@ func TestBoundGroup(t *testing.T) {
 				if got := w.values(t, "out"); len(got) != 5 {
 					t.Errorf("outputs %v", got)
 				}
+			})
+		})
+	}
+}
+
+// A process that was cut off while its group was moved comes back as a member, and
+// ends when it finds that; so does one that a group's first ledger passed by. What is
+// written without another guarantee ends nobody.
+func TestBoundWhileWorking(t *testing.T) {
+	bound := func(number int64, g processor.Guarantee, phase entry.Phase) entry.Generation {
+		return entry.Generation{Number: number, Guarantee: g.String(), Phase: phase, Group: "g"}
+	}
+	for name, c := range map[string]struct {
+		before, meanwhile []entry.Generation
+		ends              error // nil: it goes on
+	}{
+		"moved":               {[]entry.Generation{bound(2, processor.Staged, entry.Active)}, []entry.Generation{bound(3, processor.Ledger, entry.Active)}, processor.ErrGuarantee},
+		"its first ledger":    {nil, []entry.Generation{bound(1, processor.Ledger, entry.Active)}, processor.ErrGuarantee},
+		"about to be moved":   {[]entry.Generation{bound(2, processor.Staged, entry.Active)}, []entry.Generation{bound(3, processor.Ledger, entry.Resetting)}, ledger.ErrMoving},
+		"moved, and back":     {[]entry.Generation{bound(2, processor.Staged, entry.Active)}, []entry.Generation{bound(3, processor.Ledger, entry.Active), bound(4, processor.Staged, entry.Active)}, nil},
+		"never bound":         {nil, nil, nil},
+		"bound to what it is": {nil, []entry.Generation{bound(1, processor.Staged, entry.Active)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, draft95)
+				co := core.Of(w.Connect(t))
+				write := func(gs []entry.Generation) {
+					t.Helper()
+					for _, g := range gs {
+						if err := errors.Join(co.Use(func(cl *kgo.Client) error { return topic.Make(t.Context(), cl, "g", 3, 0) }),
+							topic.WriteGeneration(t.Context(), co, "g", g, []int32{0, 1, 2})); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				write(c.before)
+				w.feed(t, 5)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan error, 1)
+				p := w.processor(t, processor.Config{})
+				go func() { done <- p.Run(ctx) }()
+				w.WaitDrained(t, "g")
+				write(c.meanwhile)
+				if c.ends != nil {
+					if err := <-done; !errors.Is(err, c.ends) || !sharetxn.IsFatal(err) {
+						t.Errorf("Run: %v", err)
+					}
+					w.want(t, 5)
+					return
+				}
+				seen := time.NewTimer(time.Minute)
+				defer seen.Stop()
+				select {
+				case err := <-done:
+					t.Fatalf("Run: %v", err)
+				case <-seen.C:
+				}
+				w.feedMore(t, 5, 5)
+				w.WaitDrained(t, "g")
+				cancel()
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				w.want(t, 10)
 			})
 		})
 	}

@@ -29,6 +29,7 @@ type member struct {
 
 	ledgerHooks []sharetxn.HookLedger
 	ledger      groupLedger // with guarantee Ledger; else nil
+	standing    standing    // of the guarantee
 
 	mu       sync.Mutex
 	row      MemberStatus
@@ -84,7 +85,7 @@ func (p *Processor) onHandled(ctx context.Context, e sharetxn.Handled) {
 // run is the member's life. start ends when a stop comes before it works, hard
 // when it must end now; soft is closed when it must come to an end.
 func (m *member) run(start, hard context.Context, soft <-chan struct{}, pr promise) (err error) {
-	m.ledger = pr.ledger
+	m.ledger, m.standing = pr.ledger, pr.standing
 	m.enter(starting)
 	defer func() {
 		m.see(func(r *MemberStatus) {
@@ -145,10 +146,6 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 	defer endPolls()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
-	var ended <-chan struct{} // the ledger cannot be used any more
-	if m.ledger != nil {
-		ended = m.ledger.Done()
-	}
 	for {
 		now := time.Now()
 		at, err := m.start(hard, polls, now)
@@ -182,8 +179,8 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 			m.fetching = false
 			m.drain(time.Now())
 		case <-m.watch.wake:
-		case <-ended:
-			return m.ledger.Err()
+		case <-m.standing.Done():
+			return m.standing.Err()
 		case <-hard.Done():
 			return nil
 		}

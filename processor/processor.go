@@ -149,12 +149,17 @@ func (p *Processor) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	if pr.ledger != nil {
-		defer func() { _ = pr.ledger.Close() }() // never an error
-	}
-	seen := p.environs.look(starting)
 	watching, endWatch := context.WithCancel(hard)
 	defer endWatch()
+	if pr.ledger != nil {
+		defer func() { _ = pr.ledger.Close() }() // never an error
+		pr.standing = pr.ledger
+	} else {
+		b := newBond(p.cl, p.cfg.Group, pr.guarantee)
+		pr.standing = b
+		wg.Go(func() { b.watch(watching) })
+	}
+	seen := p.environs.look(starting)
 	wg.Go(func() { p.environs.watch(watching, seen) })
 
 	errs := make([]error, len(p.members))

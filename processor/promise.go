@@ -66,6 +66,7 @@ func (e *UnfitError) Error() string {
 type promise struct {
 	guarantee Guarantee
 	ledger    groupLedger // with guarantee Ledger; else nil
+	standing  standing
 }
 
 // candidates are the guarantees that the Config allows, in order.

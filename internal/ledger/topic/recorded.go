@@ -6,6 +6,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -33,4 +34,18 @@ func Recorded(ctx context.Context, co *core.Cluster, group string) (entry.Genera
 		return entry.Generation{}, Unusable("Fetch", group, err)
 	}
 	return g, nil
+}
+
+// Ends tells how far the partitions of the group's ledger have come, but for those
+// that hold nothing: who has read it knows by this whether there is more to read.
+// Empty if there is no ledger.
+func Ends(ctx context.Context, co *core.Cluster, group string) (ends map[int32]int64, err error) {
+	err = co.Use(func(meta *kgo.Client) error {
+		there, err := one(ctx, meta, Name(group))
+		if err == nil && there.Partitions > 0 {
+			_, ends, err = bounds(ctx, kadm.NewClient(meta), Name(group))
+		}
+		return err
+	})
+	return ends, Failed("ListOffsets", group, "Describe on topic "+Name(group), err)
 }
