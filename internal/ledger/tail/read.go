@@ -19,13 +19,14 @@ const (
 	maxFetch     = 8 << 20
 	maxPartition = 2 << 20
 	// fetchBytes is more than one transaction marker has (a batch of 78 bytes) and
-	// less than an entry or a generation has, however it is compressed. So a marker
-	// alone ends no fetch and comes with the next entry, which halves the fetches.
-	// Nobody is in a hurry for it: who waits for it has a transaction before it that
-	// was not ended by its own process.
+	// less than an entry or a generation has, however it is compressed. So the marker
+	// of a commit ends no fetch by itself and comes with the next entry, which halves
+	// the fetches.
 	fetchBytes = 79
-	// fetchWait is how long a broker parks a fetch that finds less.
-	fetchWait = 500 * time.Millisecond
+	// fetchWait is how long a broker parks a fetch that finds less. A marker that is
+	// waited for comes as late: that of an abort, whose records are tried again after
+	// a pause of about this, or of another process that has ended.
+	fetchWait = 100 * time.Millisecond
 	// troubleWait is how long reading rests after an error that kgo does not
 	// pace itself.
 	troubleWait = 50 * time.Millisecond
