@@ -59,7 +59,8 @@ type Config struct {
 	// MaxBytes bounds, per member, what is held of inputs and their outputs before
 	// the next poll or transaction, in bytes of keys, values and headers; one
 	// poll or one record may exceed it. Default 64 MiB. Records are bounded to
-	// twice MaxRecords: one half is committed while the other is handled.
+	// three times MaxRecords: some are committed, others are handled, and one poll
+	// may bring as many again.
 	MaxBytes int
 	// MaxWait is how long to wait to fill a transaction. Default 0: what one poll
 	// brings, or what came while the transaction before was under way.

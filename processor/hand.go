@@ -86,6 +86,9 @@ func newUnit(items []*item, reject bool, reason error, outputs []*kgo.Record) *u
 	return u
 }
 
+// last tells whether its record was never decided.
+func (u *unit) last() bool { return errors.Is(u.reason, errNeverDecided) }
+
 // group are records that go into transactions together and with no others,
 // unless it is fresh. It belongs to the member's loop.
 type group struct {
@@ -102,6 +105,7 @@ type group struct {
 
 	records int       // in ready
 	bytes   int       // of all but what is running
+	lasts   int       // units in ready that were never decided
 	lockAt  time.Time // when to look at the locks of ready; zero: never
 }
 
@@ -138,6 +142,9 @@ func (g *group) add(now time.Time, u *unit) {
 		g.since = now
 	}
 	g.ready = append(g.ready, u)
+	if u.last() {
+		g.lasts++
+	}
 	g.records += len(u.items)
 	g.bytes += u.bytes
 	g.watch(u)
@@ -156,6 +163,9 @@ func (g *group) take(now time.Time, n int) []*unit {
 	units := slices.Clone(g.ready[:n])
 	g.ready = slices.Delete(g.ready, 0, n)
 	for _, u := range units {
+		if u.last() {
+			g.lasts--
+		}
 		g.records -= len(u.items)
 		g.bytes -= u.bytes
 	}
@@ -273,12 +283,10 @@ func before(a, b *shareconsumer.Record) bool {
 // lastOnes tells whether a record that was never decided waits for its first
 // way to the dead letter: nothing that may end the process is begun before.
 func (h *hand) lastOnes(now time.Time) bool {
-	return slices.ContainsFunc(h.groups, func(g *group) bool { return len(g.ready) > 0 && !now.Before(g.due) && lastOnes(g.ready) })
+	return slices.ContainsFunc(h.groups, func(g *group) bool { return g.lasts > 0 && !now.Before(g.due) })
 }
 
-func lastOnes(units []*unit) bool {
-	return slices.ContainsFunc(units, func(u *unit) bool { return errors.Is(u.reason, errNeverDecided) })
-}
+func lastOnes(units []*unit) bool { return slices.ContainsFunc(units, (*unit).last) }
 
 // suspects tells whether there are any that are not decided.
 func (h *hand) suspects() bool {

@@ -231,7 +231,7 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 
 	records, bytes := m.held()
 	m.see(func(r *MemberStatus) { r.Held, r.Waiting = records, len(m.hand.waiting) })
-	if idle && !m.stopping && !m.polling && !m.hand.suspects() && records <= m.cfg.MaxRecords && bytes <= m.cfg.MaxBytes {
+	if idle && !m.stopping && !m.polling && !m.hand.suspects() && m.room(records) && bytes <= m.cfg.MaxBytes {
 		if now.Before(m.pollAfter) {
 			return earlier(at, m.pollAfter), nil
 		}
@@ -242,6 +242,16 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 		}()
 	}
 	return at, nil
+}
+
+// room tells whether there is room for a poll beside the records held: beside a
+// transaction for what fills the next one, since polls bring what the brokers'
+// batches leave over, too.
+func (m *member) room(records int) bool {
+	if m.txn == nil {
+		return records <= m.cfg.MaxRecords
+	}
+	return records-m.txn.records < m.cfg.MaxRecords
 }
 
 func (m *member) limits() limits {
