@@ -88,6 +88,7 @@ type world struct {
 	processes []*rig.Process
 
 	entries, spans, offsets, bytes *series
+	missed                         []error // samples that brokers did not answer for
 	all                            []*series
 }
 
@@ -113,13 +114,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster) *world {
 	must(t, err)
 	t.Cleanup(w.cl.Close)
 	must(t, groupconfig.Set(ctx, w.cl, group, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted), groupconfig.DeliveryCountLimit(limit)))
-	must(t, rig.Until(ctx, "the ledger is there", func() bool {
-		err := ledger.Ensure(ctx, w.cl, group, []string{source})
-		if err != nil && sharetxn.IsFatal(err) {
-			t.Fatal(err)
-		}
-		return err == nil // the first group of a broker waits for its coordinator
-	}))
+	ensure(ctx, t, w.cl)
 	w.ledger, err = tail.Open(ctx, core.Of(w.cl), group, tail.Options{Observe: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.ledger.Close()) })
@@ -134,6 +129,18 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster) *world {
 	must(t, err)
 	t.Cleanup(w.live.Close)
 	return w
+}
+
+// ensure makes the ledger. The first group of a broker waits for its coordinator.
+func ensure(ctx context.Context, t *testing.T, cl *sharetxn.Cluster) {
+	t.Helper()
+	must(t, rig.Until(ctx, "the ledger is there", func() bool {
+		err := ledger.Ensure(ctx, cl, group, []string{source})
+		if err != nil && sharetxn.IsFatal(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}))
 }
 
 func (w *world) held(n int) string { return filepath.Join(w.dir, fmt.Sprintf("held-%d", n)) }
@@ -174,10 +181,10 @@ func (w *world) pour(ctx context.Context) error {
 		}
 		last = time.Now()
 		if err := w.sample(ctx); err != nil {
-			return err
+			w.missed = append(w.missed, err)
 		}
 	}
-	return nil
+	return w.ledger.Err()
 }
 
 func (w *world) sample(ctx context.Context) error {
@@ -209,7 +216,7 @@ func (w *world) sample(ctx context.Context) error {
 	var bytes int64
 	dirs.Each(func(d kadm.DescribedLogDir) { bytes += d.Size() })
 	w.bytes.add(at, float64(bytes)/(1<<20))
-	return w.ledger.Err()
+	return nil
 }
 
 // process takes what a process has told of itself.
@@ -228,6 +235,9 @@ func (w *world) process(n int, all []held) {
 func (w *world) judge(t *testing.T) {
 	t.Helper()
 	long := *duration >= enough
+	if len(w.missed) > len(w.bytes.Value)/10 {
+		t.Errorf("%d samples of %d could not be taken: %v", len(w.missed), len(w.missed)+len(w.bytes.Value), w.missed[0])
+	}
 	for _, s := range w.all {
 		if len(s.Value) == 0 {
 			t.Errorf("%s: no samples", s.Name)

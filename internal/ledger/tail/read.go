@@ -15,9 +15,10 @@ import (
 
 const (
 	// maxFetch and maxPartition bound what a broker answers at once, and so what
-	// loading holds in memory beside the index.
-	maxFetch     = 8 << 20
-	maxPartition = 2 << 20
+	// loading holds in memory beside the index: decoded, records take several times
+	// their bytes, and kgo reads an answer ahead.
+	maxFetch     = 2 << 20
+	maxPartition = 512 << 10
 	// fetchBytes is more than one transaction marker has (a batch of 78 bytes) and
 	// less than an entry or a generation has, however it is compressed. So the marker
 	// of a commit ends no fetch by itself and comes with the next entry, which halves
