@@ -456,13 +456,21 @@ func TestKeep(t *testing.T) {
 			t.Errorf("keeps from %d on, want %d", got, want)
 		}
 	}
+	could := func(want int64) {
+		t.Helper()
+		if got := s.Deletable(); got != want {
+			t.Errorf("with a new record it would keep from %d on, want %d", got, want)
+		}
+	}
 	keeps(0)
+	could(1)
 	aborted := s.entry(1, 0, ranges(0, 1)...)
 	first := s.entry(2, 0, ranges(0, 1)...)
 	s.end(1, 0, false)
 	s.gen(1, entry.Active) // a truncation's copy
 	copied := s.Next() - 1
 	keeps(first)
+	could(first)
 	s.end(2, 0, true)
 	keeps(first)
 	open := s.entry(3, 0, ranges(2, 2)...)
@@ -470,6 +478,7 @@ func TestKeep(t *testing.T) {
 	keeps(first) // not wholly below
 	s.Start(topic, 2, s.Next(), s.Next())
 	keeps(copied) // never beyond the generation's record
+	could(open)
 	s.gen(1, entry.Active)
 	keeps(open)
 	s.Start(topic, 3, s.Next(), s.Next())
