@@ -113,12 +113,17 @@ func (p *part) loaded() bool {
 
 func (p *part) loadedLocked() bool { return !p.lost && !p.jumped && p.ix.Next() >= p.until }
 
-// asked is what a start is told with: the next offset, and whether the end of
-// the log is needed too.
-func (p *part) asked() (asOf int64, gapped bool) {
+// question is where a partition was before the starts were asked for.
+type question struct {
+	of     *index.Index // a start that was asked for before the log was begun anew says nothing in it
+	asOf   int64        // the next offset
+	gapped bool         // the end of the log is needed too
+}
+
+func (p *part) asked() question {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ix.Next(), p.gapped
+	return question{p.ix, p.ix.Next(), p.gapped}
 }
 
 // suspect adds the topics that have entries and are not listed.

@@ -216,3 +216,41 @@ func TestUnreadable(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A start that was asked for before the log had to be begun anew settles nothing
+// in it, though its log may reach as far.
+func TestStartOfTheLogBefore(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	p := newPart("g", 0, bounds{0, 0})
+	for offset := range int64(3) {
+		if _, err := p.apply([]*kgo.Record{record(t, offset)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := p.asked()
+	p.lose()
+	if how, _, err := p.settle("g", bounds{0, 2}); how != anew || err != nil {
+		t.Fatalf("how %v, %v", how, err)
+	}
+	for offset := range int64(2) {
+		if _, err := p.apply([]*kgo.Record{record(t, offset)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	src := [16]byte{1}
+	verdict := func() index.Verdict {
+		out := make([]index.Verdict, 1)
+		if !p.look([]Position{{TopicID: src}}, out) {
+			t.Fatal("nothing can be said")
+		}
+		return out[0]
+	}
+	p.started(before, src, 0, 2)
+	if v := verdict(); v != index.Unsure {
+		t.Errorf("told the start of the time before: %v, want unsure", v)
+	}
+	p.started(p.asked(), src, 0, 2)
+	if v := verdict(); v != index.Fresh {
+		t.Errorf("told one that was asked for since: %v, want fresh", v)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -98,11 +97,10 @@ func (l *Ledger) firstStarts(ctx context.Context) error {
 // and, if it had a gap, where its log ended after the answer.
 func (l *Ledger) readStarts(ctx context.Context) error {
 	parts := *l.parts.Load()
-	asOf := make([]int64, len(parts))
+	asked := make([]question, len(parts))
 	var gapped []int32
 	for n, p := range parts {
-		var g bool
-		if asOf[n], g = p.asked(); g {
+		if asked[n] = p.asked(); asked[n].gapped {
 			gapped = append(gapped, p.n)
 		}
 	}
@@ -114,15 +112,15 @@ func (l *Ledger) readStarts(ctx context.Context) error {
 	defer cancel()
 	logs, failed := l.bounds(short, gapped...)
 	give := func(topic [16]byte, n int32, start int64) {
-		end := asOf[n]
-		if slices.Contains(gapped, n) {
+		end := asked[n].asOf
+		if asked[n].gapped {
 			log, known := logs[n]
 			if !known {
 				return
 			}
 			end = log.end
 		}
-		parts[n].started(topic, start, asOf[n], end)
+		parts[n].started(asked[n], topic, start, end)
 	}
 	listed := make(map[[16]byte]bool)
 	for _, t := range topics {
@@ -211,10 +209,12 @@ func (l *Ledger) setBack(k source, start int64) bool {
 	return back && !l.opts.Observe
 }
 
-func (p *part) started(topic [16]byte, start, asOf, end int64) {
+func (p *part) started(q question, topic [16]byte, start, end int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ix.Start(topic, start, asOf, end)
+	if p.ix == q.of {
+		p.ix.Start(topic, start, q.asOf, end)
+	}
 }
 
 func (l *Ledger) describeStarts(ctx context.Context) ([]kmsg.DescribeShareGroupOffsetsResponseGroupTopic, error) {
