@@ -60,7 +60,8 @@ type Config struct {
 	// the next poll or transaction, in bytes of keys, values and headers; one
 	// poll or one record may exceed it. Default 64 MiB. Records are bounded to
 	// three times MaxRecords: some are committed, others are handled, and one poll
-	// may bring as many again.
+	// may bring as many again. Beside them wait those that the ledger cannot tell
+	// of yet; partitions of which many do are paused.
 	MaxBytes int
 	// MaxWait is how long to wait to fill a transaction. Default 0: what one poll
 	// brings, or what came while the transaction before was under way.

@@ -222,11 +222,11 @@ func (g *group) ripe(now time.Time, l limits, stopping bool) (ok bool, at time.T
 // in a call. It belongs to the member's loop.
 type hand struct {
 	groups  []*group
-	waiting []*item // for the ledger
+	waiting waiting // for the ledger
 }
 
 func (h *hand) size() (n int) {
-	n = len(h.waiting)
+	n = h.waiting.size()
 	for _, g := range h.groups {
 		n += g.size()
 	}
@@ -234,7 +234,7 @@ func (h *hand) size() (n int) {
 }
 
 func (h *hand) bytes() (n int) {
-	n = bytesOf(h.waiting)
+	n = h.waiting.bytes()
 	for _, g := range h.groups {
 		n += g.bytes
 	}

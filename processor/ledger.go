@@ -93,7 +93,7 @@ func (m *member) await(now time.Time, items []*item) {
 			it.waits = now
 			first = append(first, it)
 		}
-		m.hand.waiting = append(m.hand.waiting, it)
+		m.hand.waiting.add(it)
 	}
 	m.tellLedger(now, sharetxn.LedgerWait, first)
 }
@@ -135,7 +135,7 @@ func (w *watch) due(now time.Time) (bool, time.Time) {
 
 // recheck looks again at what waits, if it is time, and says when it will be.
 func (m *member) recheck(now time.Time) (at time.Time) {
-	if len(m.hand.waiting) == 0 {
+	if m.hand.waiting.size() == 0 {
 		m.watch = watch{}
 		return time.Time{}
 	}
@@ -146,8 +146,7 @@ func (m *member) recheck(now time.Time) (at time.Time) {
 	// Asked for before it is looked, so that no change falls between.
 	m.watch = watch{changed: m.ledger.Changed(), from: now.Add(lookPause), by: now.Add(lookEvery)}
 	m.watch.wake = m.watch.changed
-	items := m.hand.waiting
-	m.hand.waiting = nil
+	items := m.hand.waiting.take()
 	m.forget(items)
 	m.goOn(now, m.sift(now, held(items)))
 	return m.watch.by
@@ -170,7 +169,9 @@ func (m *member) goOn(now time.Time, items []*item) {
 	case m.stopping:
 		m.takeLast(now, todo)
 	default:
-		m.join(now, todo)
+		for some := range slices.Chunk(todo, m.cfg.MaxRecords) { // more than that of several polls may have waited
+			m.join(now, some)
+		}
 	}
 }
 
@@ -244,14 +245,10 @@ func (m *member) tellLedger(now time.Time, kind sharetxn.LedgerKind, items []*it
 	if len(m.ledgerHooks) == 0 {
 		return
 	}
-	type source struct {
-		topic     string
-		partition int32
-	}
 	at := make(map[source]int)
 	var events []sharetxn.LedgerEvent
 	for _, it := range items {
-		s := source{it.rec.Topic, it.rec.Partition}
+		s := sourceOf(it)
 		i, seen := at[s]
 		if !seen {
 			i = len(events)

@@ -229,9 +229,11 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 		}
 	}
 
+	m.flow()
 	records, bytes := m.held()
-	m.see(func(r *MemberStatus) { r.Held, r.Waiting = records, len(m.hand.waiting) })
-	if idle && !m.stopping && !m.polling && !m.hand.suspects() && m.room(records) && bytes <= m.cfg.MaxBytes {
+	waiting := m.hand.waiting.size()
+	m.see(func(r *MemberStatus) { r.Held, r.Waiting = records, waiting })
+	if idle && !m.stopping && !m.polling && !m.hand.suspects() && m.room(records-waiting) && bytes <= m.cfg.MaxBytes {
 		if now.Before(m.pollAfter) {
 			return earlier(at, m.pollAfter), nil
 		}
@@ -244,9 +246,9 @@ func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time
 	return at, nil
 }
 
-// room tells whether there is room for a poll beside the records held: beside a
-// transaction for what fills the next one, since polls bring what the brokers'
-// batches leave over, too.
+// room tells whether there is room for a poll beside the records held, but for
+// those that wait for the ledger: beside a transaction for what fills the next
+// one, since polls bring what the brokers' batches leave over, too.
 func (m *member) room(records int) bool {
 	if m.txn == nil {
 		return records <= m.cfg.MaxRecords
@@ -256,7 +258,7 @@ func (m *member) room(records int) bool {
 
 func (m *member) limits() limits {
 	l := limits{records: m.cfg.MaxRecords, bytes: m.cfg.MaxBytes, wait: m.cfg.MaxWait, lock: 2 * m.cfg.LockMargin}
-	if records, bytes := m.held(); records >= l.records || bytes >= l.bytes {
+	if records, bytes := m.held(); records-m.hand.waiting.size() >= l.records || bytes >= l.bytes {
 		l.wait = 0 // it is filled by several polls together, or nothing more is polled
 	}
 	return l

@@ -34,9 +34,7 @@ func (m *member) windDown(hard context.Context, now time.Time) {
 	}
 	m.hand.tidy()
 	m.takeLast(now, back)
-	waiting := m.hand.waiting
-	m.hand.waiting = nil
-	m.await(now, waiting)
+	m.await(now, m.hand.waiting.take())
 }
 
 // takeLast has records on their last delivery handled now and the others given
@@ -198,8 +196,7 @@ func (m *member) leave(bound context.Context, fatal error) {
 	}
 	m.hand.groups = nil
 	m.giveBack(time.Now(), held(items))
-	m.letGo(held(m.hand.waiting))
-	m.hand.waiting = nil
+	m.letGo(held(m.hand.waiting.take()))
 	var last []*unit
 	for _, g := range m.hand.groups {
 		last = append(last, g.ready...)
@@ -229,8 +226,7 @@ func (m *member) bury(bound context.Context, units []*unit, cannot bool) {
 		m.transact(bound, t)
 		m.count(t)
 		rest := m.sift(time.Now(), held(t.leftOut))
-		m.letGo(append(rest, m.hand.waiting...))
-		m.hand.waiting = nil
+		m.letGo(append(rest, m.hand.waiting.take()...))
 	}
 	half := len(units) / 2
 	switch {
