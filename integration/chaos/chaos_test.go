@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	records   = flag.Int("records", 60_000, "`records` to produce")
-	during    = flag.Duration("during", 50*time.Second, "how long faults last at least")
+	records   = flag.Int("records", 10_000, "`records` to produce")
+	during    = flag.Duration("during", 40*time.Second, "how long faults last at least")
 	seed      = flag.Uint64("seed", 1, "`seed` of all that is random")
 	guarantee = flag.String("guarantee", "ledger", "`guarantee` of the members")
 )
@@ -43,12 +43,12 @@ var ledgers = []string{"kill at loaded", "kill at checked", "kill at truncating"
 // All at once, until everything has happened, and then calm. What is visible in
 // the end is what the source asks for, once each.
 func TestChaos(t *testing.T) {
-	all := testkit.Deadline(t, 3*time.Minute+4**during)
-	ctx, cancel := context.WithTimeout(all, 2*time.Minute+4**during) // leaves time to end processes
+	all := testkit.Deadline(t, 6*time.Minute+4**during)
+	ctx, cancel := context.WithTimeout(all, 5*time.Minute+4**during) // leaves time to end processes
 	defer cancel()
 	k := three(ctx, t)
 	w := newWorld(ctx, t, k, setup{
-		name: "chaos", guarantee: *guarantee, lock: time.Second, seed: *seed, members: 2,
+		name: "chaos", guarantee: *guarantee, lock: time.Second, seed: *seed, members: 2, sources: 2,
 		poison: task.Poison{Reject: min(*records/12, 1_000), Fail: min(*records/8, 5_000), Kill: min(*records/4, 50_000)},
 	})
 	t.Cleanup(func() { t.Logf("seed %d, %s, %d processes%s", *seed, *guarantee, w.lives.Load(), w.figures()) })

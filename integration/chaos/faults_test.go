@@ -98,10 +98,9 @@ func (w *world) missing(required []string) []string {
 // so that each step comes in time.
 func someHarm(rng *rand.Rand, slot, life int) harm {
 	h := harm{
-		KillAt: steps[(life*processes+slot)%len(steps)], KillAfter: 4*time.Second + upTo(rng, 10*time.Second),
-		StopAt: steps, StopEvery: 12 * time.Second, StopFor: 1200*time.Millisecond + upTo(rng, time.Second),
-		Fail: 0.005, Release: 0.002,
-		LoseAcks: 6 * time.Second, LoseEnds: 6 * time.Second,
+		KillAt: steps[(life*processes+slot)%len(steps)], KillAfter: 3 + rng.IntN(20),
+		StopAt: steps, StopEvery: 25, StopFor: 1200*time.Millisecond + upTo(rng, time.Second),
+		Fail: 0.005, Release: 0.002, LoseAcks: 15, LoseEnds: 15,
 	}
 	if rare[h.KillAt] {
 		h.KillAfter = 0
@@ -112,13 +111,14 @@ func someHarm(rng *rand.Rand, slot, life int) harm {
 // steps of the work at which processes kill and stop themselves.
 var steps = []string{"polled", "looked", "handled", "begun", "produced", "frozen", "checked", "ended", "settled", "loaded", "truncating"}
 
-// rare are steps that a process comes to once.
-var rare = map[string]bool{"loaded": true}
+// rare are steps that a process comes to once, or now and then.
+var rare = map[string]bool{"loaded": true, "truncating": true}
 
 // harass kills and stops processes at any moment.
 func (w *world) harass(ctx context.Context, slots []*slot) error {
 	rng := rand.New(rand.NewPCG(w.seed, 200))
-	return every(ctx, func() time.Duration { return 3*time.Second + upTo(rng, 3*time.Second) }, func(n int) error {
+	return every(ctx, func() time.Duration { return 2*time.Second + upTo(rng, 2*time.Second) }, func(n int) error {
+		w.progress(ctx, 15)
 		var o order
 		switch n % 4 {
 		case 0, 2:
@@ -157,25 +157,26 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 		}) == nil
 	}
 	return every(ctx, func() time.Duration { return 4 * time.Second }, func(n int) error {
+		w.progress(ctx, 10)
 		at := rng.IntN(len(slots))
 		late, others := slots[at], slices.Delete(slices.Clone(slots), at, at+1)
 		send(order{tell: orderHold + " begun"}, late)
+		before := w.counted("redeliveries")
 		if held(4*time.Second, late) {
 			w.count("records held beyond their lock", 1)
-			select {
-			case <-time.After(w.job.Lock + 200*time.Millisecond):
-			case <-ctx.Done():
-			}
+			// Its lock must end, and another be given what it has.
 			if n%2 == 0 {
-				send(order{tell: orderHold + " produced"}, others...)
-				held(3*time.Second, others...)
+				send(order{tell: orderAgain + " produced"}, others...)
+				held(8*time.Second, others...)
+			} else {
+				soon, cancel := context.WithTimeout(ctx, 8*time.Second)
+				_ = rig.Until(soon, "something is delivered again", func() bool { return w.counted("redeliveries") > before })
+				cancel()
+				wait(ctx, 500*time.Millisecond)
 			}
 		}
 		send(order{resume: true}, late)
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
+		wait(ctx, time.Second)
 		send(order{resume: true}, others...)
 		return nil
 	})
@@ -183,7 +184,8 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 
 // killBrokers kills one broker after another, and starts it again.
 func (w *world) killBrokers(ctx context.Context) error {
-	return every(ctx, func() time.Duration { return 8 * time.Second }, func(n int) error {
+	return every(ctx, func() time.Duration { return 6 * time.Second }, func(n int) error {
+		w.progress(ctx, 40)
 		id, err := w.brokers.Victim(ctx, n)
 		if ctx.Err() != nil {
 			return nil
@@ -204,6 +206,7 @@ func (w *world) killBrokers(ctx context.Context) error {
 // moveLeaders lets others lead the source, and the ledger.
 func (w *world) moveLeaders(ctx context.Context) error {
 	return every(ctx, func() time.Duration { return 20 * time.Second }, func(int) error {
+		w.progress(ctx, 40)
 		within, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		if w.brokers.MoveLeaders(within) == nil { // with a broker down not all can move
@@ -255,6 +258,23 @@ func (w *world) role(topic string) string {
 		return "share state"
 	}
 	return ""
+}
+
+// progress waits until some more transactions have ended, so that a slow machine
+// does not come from one fault to the next and nowhere else.
+func (w *world) progress(ctx context.Context, transactions int64) {
+	soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	before := w.counted(transactionsSettled)
+	_ = rig.Until(soon, "there is progress", func() bool { return w.counted(transactionsSettled) >= before+transactions }) // else it goes on all the same
+}
+
+// wait lets things go on for a while.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // every does fn now and again until ctx ends, with pauses between.

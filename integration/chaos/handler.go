@@ -59,7 +59,7 @@ func (j job) deadLetter(in *processor.Record, reason error) *kgo.Record {
 
 // deliveries notes what brokers say that they deliver again, before the library
 // has it.
-func (j job) deliveries(log *journal) func(key, version int16, answer []byte) {
+func (j job) deliveries(log *journal, again func()) func(key, version int16, answer []byte) {
 	return func(key, version int16, answer []byte) {
 		if key != kmsg.ShareFetch.Int16() || len(answer) < 1 || answer[0] != 0 { // no tags in the header
 			return
@@ -75,6 +75,7 @@ func (j job) deliveries(log *journal) func(key, version int16, answer []byte) {
 				for _, a := range p.AcquiredRecords {
 					if a.DeliveryCount > 1 {
 						log.line(wordDeliver, j.Round, j.Topics[hex.EncodeToString(t.TopicID[:])], p.Partition, a.FirstOffset, a.LastOffset, a.DeliveryCount)
+						again()
 					}
 				}
 			}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -14,21 +15,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// harm is what a process does to itself; its zero value is none.
+// harm is what a process does to itself; its zero value is none. How often is told
+// in transactions, not in time, so that on a slow machine it does not do harm
+// alone.
 type harm struct {
 	// KillAt names a step at which the process kills itself, the first time that
-	// it comes to it after KillAfter.
+	// it comes to it after that many transactions.
 	KillAt    string
-	KillAfter time.Duration
+	KillAfter int
 	// StopAt are steps of which one is drawn each time: the process stops itself
-	// there, for StopFor, about every StopEvery.
-	StopAt             []string
-	StopEvery, StopFor time.Duration
+	// there, for StopFor, about once in StopEvery transactions.
+	StopAt    []string
+	StopEvery int
+	StopFor   time.Duration
 	// Fail and Release are how likely a call of the handler fails, or releases.
 	Fail, Release float64
-	// LoseAcks and LoseEnds: about that often an acknowledgement, or the answer
-	// to the end of a transaction, is lost with its connection.
-	LoseAcks, LoseEnds time.Duration
+	// LoseAcks and LoseEnds: about once in that many transactions an
+	// acknowledgement, or the answer to the end of one, is lost with its connection.
+	LoseAcks, LoseEnds int
 }
 
 // harmer does it. Safe for concurrent use.
@@ -41,31 +45,30 @@ type harmer struct {
 
 	mu             sync.Mutex
 	rng            *rand.Rand
-	kill           time.Time // not before; zero: never
-	stop, ack, end time.Time
+	txns           int // settled so far
+	stop, ack, end int // at how many it is due
 	stopAt, holdAt string
-	sever          bool // at holdAt
-	loseAck        bool // the next acknowledgement
+	againAt        string // is holdAt when something is delivered again
+	skip           int    // so many times it comes to holdAt and goes on
+	sever          bool   // at holdAt
+	loseAck        bool   // the next acknowledgement
 }
 
 func newHarmer(what harm, seed uint64, log *journal, tap *kafka.Tap) *harmer {
 	h := &harmer{harm: what, log: log, tap: tap, goesOn: make(chan os.Signal, 1), rng: rand.New(rand.NewPCG(seed, 1))}
 	signal.Notify(h.goesOn, syscall.SIGCONT)
-	now := time.Now()
-	if what.KillAt != "" {
-		h.kill = now.Add(what.KillAfter)
-	}
-	h.stop, h.ack, h.end = h.next(now, what.StopEvery), h.next(now, what.LoseAcks), h.next(now, what.LoseEnds)
+	h.stop, h.ack, h.end = h.next(what.StopEvery), h.next(what.LoseAcks), h.next(what.LoseEnds)
 	h.drawStop()
 	return h
 }
 
-// next is when something is due that happens about every so often.
-func (h *harmer) next(now time.Time, every time.Duration) time.Time {
+// next is at how many transactions something is due that happens about every so
+// many; 0: never.
+func (h *harmer) next(every int) int {
 	if every == 0 {
-		return time.Time{}
+		return math.MaxInt
 	}
-	return now.Add(every/2 + time.Duration(h.rng.Int64N(int64(every))))
+	return h.txns + every/2 + h.rng.IntN(every)
 }
 
 func (h *harmer) drawStop() {
@@ -74,30 +77,39 @@ func (h *harmer) drawStop() {
 	}
 }
 
-func due(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+// settledAtOnce is how many transactions a process tells of together.
+const settledAtOnce = 5
 
 // step is called at each of the library's named steps.
 func (h *harmer) step(name string) {
-	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if name == h.harm.KillAt && due(now, h.kill) {
+	if name == h.harm.KillAt && h.txns >= h.harm.KillAfter {
 		h.log.line(wordKill, name)
 		die()
 	}
-	if name == "ended" && due(now, h.ack) {
-		h.loseAck, h.ack = true, h.next(now, h.harm.LoseAcks)
+	switch {
+	case name == "ended" && h.txns >= h.ack:
+		h.loseAck, h.ack = true, h.next(h.harm.LoseAcks)
+	case name == "settled":
+		if h.txns++; h.txns%settledAtOnce == 0 {
+			h.log.count(transactionsSettled, settledAtOnce)
+		}
 	}
-	if name == h.holdAt {
+	switch {
+	case name != h.holdAt:
+	case h.skip > 0:
+		h.skip--
+	default:
 		h.holdAt = ""
 		if h.sever {
 			h.log.count("share connections severed", int64(h.tap.Sever(kmsg.ShareFetch.Int16())))
 		}
 		h.halt(name, 0)
 	}
-	if name == h.stopAt && due(now, h.stop) {
+	if name == h.stopAt && h.txns >= h.stop {
 		h.halt(name, h.harm.StopFor)
-		h.stop = h.next(time.Now(), h.harm.StopEvery)
+		h.stop = h.next(h.harm.StopEvery)
 		h.drawStop()
 	}
 }
@@ -117,6 +129,7 @@ func (h *harmer) halt(name string, d time.Duration) {
 // Orders of a parent, each one line: the word, and a step.
 const (
 	orderHold  = "hold"  // stop at that step next
+	orderAgain = "again" // the same, once something was delivered again
 	orderSever = "sever" // the same, and first have brokers believe that the member is gone
 	orderFree  = "free"  // forget the order before
 )
@@ -126,12 +139,24 @@ func (h *harmer) obey(line string) {
 	order, step, _ := strings.Cut(line, " ")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.holdAt, h.sever = step, order == orderSever
+	h.holdAt, h.againAt, h.sever, h.skip = step, "", order == orderSever, 0
+	if order == orderAgain {
+		h.holdAt, h.againAt = "", step
+	}
+}
+
+// again is told that something was delivered again. It may be of the transaction
+// after the one that comes to the step next.
+func (h *harmer) again() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.againAt != "" {
+		h.holdAt, h.againAt, h.skip = h.againAt, "", h.rng.IntN(2)
+	}
 }
 
 // fate is asked about each request.
 func (h *harmer) fate(key int16) kafka.Fate {
-	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch key {
@@ -142,8 +167,8 @@ func (h *harmer) fate(key int16) kafka.Fate {
 			return kafka.LoseRequest
 		}
 	case kmsg.EndTxn.Int16():
-		if due(now, h.end) {
-			h.end = h.next(now, h.harm.LoseEnds)
+		if h.txns >= h.end {
+			h.end = h.next(h.harm.LoseEnds)
 			h.log.count("answers to EndTxn lost", 1)
 			return kafka.LoseAnswer
 		}

@@ -83,7 +83,6 @@ func (j job) run(orders io.Reader) (err error) {
 	}
 	tap := kafka.NewTap()
 	defer tap.Close()
-	tap.Look(j.deliveries(log))
 	w := &witness{log: log}
 	cl, err := sharetxn.Connect(
 		sharetxn.Kafka(kgo.SeedBrokers(j.Seeds...), kgo.MetadataMinAge(100*time.Millisecond), kgo.Dialer(tap.Dial)),
@@ -95,6 +94,7 @@ func (j job) run(orders io.Reader) (err error) {
 	defer cl.Close()
 	h := newHarmer(j.Harm, j.Seed, log, tap)
 	tap.Decide(h.fate)
+	tap.Look(j.deliveries(log, h.again))
 	core.Of(cl).OnStep(h.step)
 	go func() {
 		defer cancel()

@@ -19,6 +19,9 @@ const (
 	wordEnd     = "end"     // why: the processor ended by itself
 )
 
+// transactionsSettled is what of a process's progress is counted.
+const transactionsSettled = "transactions settled"
+
 // journal is what a process writes. Safe for concurrent use.
 type journal struct {
 	mu sync.Mutex

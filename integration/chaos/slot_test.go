@@ -203,6 +203,7 @@ func (w *world) follow(l *life) {
 			}
 			w.count(f[1], n)
 		case f[0] == wordDeliver && len(f) == 7: // what it says is read when all is over
+			w.count("redeliveries", 1)
 			if n, err := strconv.Atoi(f[6]); err != nil || n >= limit-1 {
 				w.count("deliveries near the limit", 1)
 			}

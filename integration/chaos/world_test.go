@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	partitions = 3 // of the source in a trial; of the results, which spreads each transaction
+	partitions = 3 // of the results, which spreads each transaction
 	limit      = 10
 	session    = 5 * time.Second
 )
@@ -69,7 +69,7 @@ type setup struct {
 	seed      uint64
 	members   int // of each process
 	session   time.Duration
-	sources   int // partitions of the source
+	sources   int // partitions of the source; fewer than members, so that several work on each
 }
 
 // three are brokers for all trials of a test.
@@ -92,7 +92,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	w := &world{k: k, logf: t.Logf, dir: t.TempDir(), program: cmp.Or(s.program, self), seed: s.seed, sources: cmp.Or(s.sources, partitions), counts: make(map[string]int64), rounds: make([]verify.Round, 1)}
+	w := &world{k: k, logf: t.Logf, dir: t.TempDir(), program: cmp.Or(s.program, self), seed: s.seed, sources: s.sources, counts: make(map[string]int64), rounds: make([]verify.Round, 1)}
 	cl, err := kgo.NewClient(kgo.SeedBrokers(k.Seeds()...), kgo.MetadataMinAge(50*time.Millisecond))
 	must(t, err)
 	t.Cleanup(cl.Close)
@@ -123,7 +123,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	must(t, groupconfig.Set(ctx, w.ours, s.name, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted),
 		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(cmp.Or(s.session, session))))
 	if s.guarantee == processor.Ledger.String() {
-		w.job.TruncateEvery = 3 * time.Second
+		w.job.TruncateEvery = 5 * time.Second
 		testkit.Eventually(ctx, t, "the ledger is made", func() bool { // the cluster may be too young to have a coordinator
 			err := ledger.Ensure(ctx, w.ours, s.name, []string{w.job.Source})
 			if sharetxn.IsFatal(err) {
@@ -241,7 +241,7 @@ func (w *world) deliveries(tell func(round int, at task.At, count int)) error {
 			if _, err := fmt.Sscan(strings.Join(f[1:], " "), &round, &at.Topic, &at.Partition, &at.Offset, &last, &count); err != nil {
 				return fmt.Errorf("%s: %q: %w", name, f, err)
 			}
-			w.count("redeliveries", last-at.Offset+1)
+			w.count("records delivered again", last-at.Offset+1)
 			for ; at.Offset <= last; at.Offset++ {
 				tell(round, at, count)
 			}
