@@ -51,7 +51,7 @@ soak-ledger: ## an hour of members with guarantee Ledger: what they and the ledg
 	@cd integration && go test -count=1 -v -timeout=0 -run '^TestSoak$$' ./soak -duration=$(DURATION) -every=30s -out=$(CURDIR)/dist/soak
 
 chaos: ## a million records under guarantee ledger while processes and brokers die (RECORDS=60000 DURING=1m SEED=1)
-	@cd integration && go test -count=1 -v -timeout=90m -run '^Test(Chaos|Controls)$$' ./chaos -records=$(RECORDS) -during=$(DURING) -seed=$(SEED)
+	@cd integration && go test -count=1 -v -tags=chaos -timeout=90m -run '^Test(Chaos|Controls)$$' ./chaos -records=$(RECORDS) -during=$(DURING) -seed=$(SEED)
 
 lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint over all modules
 	@GOLANGCI=$(GOLANGCI) scripts/lint $(MODULES)

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -8,6 +9,8 @@ import (
 )
 
 // The test binary is also the processes of members.
+var seed = flag.Uint64("seed", 1, "`seed` of all that is random")
+
 func TestMain(m *testing.M) {
 	if text := os.Getenv(jobEnv); text != "" {
 		os.Exit(child(text))
