@@ -88,8 +88,8 @@ type DeadLetter struct {
 	// Discard rejects without a copy.
 	Discard bool
 	// Build makes the record; default: key, value, headers of the input plus
-	// sharetxn.{topic,partition,offset,delivery,reason}. A nil return or a panic
-	// makes the default one; an empty Topic is filled in.
+	// sharetxn.{topic,partition,offset,delivery,reason}. A nil return, a panic or
+	// a ledger's topic makes the default one; an empty Topic is filled in.
 	Build func(in *Record, reason error) *kgo.Record
 }
 
@@ -182,6 +182,10 @@ func (c Config) check() error {
 		return usage("New", "DeadLetter.Build: set together with Discard")
 	case slices.Contains(c.Topics, c.DeadLetter.Topic):
 		return usage("New", "DeadLetter.Topic: %q is one of Topics, so dead letters would be handled again for ever", c.DeadLetter.Topic)
+	case slices.ContainsFunc(c.Topics, topic.Reserved):
+		return usage("New", "Topics: %q has a ledger topic, which holds no records to work on", c.Topics)
+	case topic.Reserved(c.DeadLetter.Topic):
+		return usage("New", "DeadLetter.Topic: %q is a ledger topic, and nothing else may be written there", c.DeadLetter.Topic)
 	case c.MaxWait < 0:
 		return usage("New", "MaxWait: %v is negative", c.MaxWait)
 	}

@@ -46,6 +46,8 @@ func TestNewChecks(t *testing.T) {
 		"two ways":             {func(c *Config) { c.DeadLetter.Discard = true }, "DeadLetter"},
 		"build and discard":    {func(c *Config) { c.DeadLetter = DeadLetter{Discard: true, Build: standard} }, "DeadLetter.Build"},
 		"a loop":               {func(c *Config) { c.DeadLetter.Topic = "in" }, "DeadLetter.Topic"},
+		"letters to a ledger":  {func(c *Config) { c.DeadLetter.Topic = "__sharetxn_ledger.h" }, "DeadLetter.Topic"},
+		"works on a ledger":    {func(c *Config) { c.Topics = []string{"in", "__sharetxn_ledger.h"} }, "Topics"},
 		"members":              {func(c *Config) { c.Members = -1 }, "Members"},
 		"concurrency":          {func(c *Config) { c.Concurrency = -1 }, "Concurrency"},
 		"input isolation":      {func(c *Config) { c.InputIsolation = 3 }, "InputIsolation"},

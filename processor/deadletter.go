@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -26,7 +27,7 @@ func (d DeadLetter) letter(in *Record, reason error) []*kgo.Record {
 		return nil
 	}
 	out := d.build(in, reason)
-	if out == nil {
+	if out == nil || topic.Reserved(out.Topic) {
 		out = standard(in, reason)
 	}
 	if out.Topic == "" {

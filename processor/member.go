@@ -11,8 +11,10 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // member is one member of the group with transactions of its own. One loop owns
@@ -381,12 +383,23 @@ func (m *member) finish(now time.Time, c *call, decisions []decision) {
 	m.hand.tidy()
 }
 
-func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
-	for _, o := range d.outputs {
-		if o == nil {
-			d = decision{kind: failed, err: usage("Handler", "a nil output"), own: len(items) == 1}
-			break
+// unfit says why outputs cannot be published; nil if they can, as far as is known
+// here. A record of the user's in a ledger topic would stop all its readers.
+func unfit(outputs []*kgo.Record) error {
+	for _, o := range outputs {
+		switch {
+		case o == nil:
+			return usage("Handler", "a nil output")
+		case topic.Reserved(o.Topic):
+			return usage("Handler", "an output into the ledger topic %s", o.Topic)
 		}
+	}
+	return nil
+}
+
+func (m *member) decided(now time.Time, g *group, items []*item, d decision) {
+	if err := unfit(d.outputs); err != nil {
+		d = decision{kind: failed, err: err, own: len(items) == 1}
 	}
 	switch d.kind {
 	case accepted:

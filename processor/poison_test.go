@@ -35,6 +35,9 @@ func TestPoison(t *testing.T) {
 		{"makes nothing of a topic", func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			return []*kgo.Record{nil}, nil
 		}, "nil output"},
+		{"writes into the ledger", func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
+			return append(copyOf(in), &kgo.Record{Topic: "__sharetxn_ledger.g", Value: in.Value}), nil
+		}, "ledger topic"},
 	}
 	setups := []struct {
 		name        string

@@ -66,7 +66,7 @@ func TestReject(t *testing.T) {
 func TestDeadLetterBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, draft95, sharetxntest.Topic("elsewhere", 1))
-		w.feed(t, 3)
+		w.feed(t, 4)
 		cfg := processor.Config{Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) { return nil, processor.Reject(nil) }}
 		cfg.DeadLetter.Build = func(in *processor.Record, reason error) *kgo.Record {
 			switch string(in.Value) {
@@ -74,6 +74,8 @@ func TestDeadLetterBuild(t *testing.T) {
 				return &kgo.Record{Topic: "elsewhere", Value: []byte(reason.Error())}
 			case "1":
 				panic("no")
+			case "2":
+				return &kgo.Record{Topic: "__sharetxn_ledger.g", Value: in.Value}
 			}
 			return nil
 		}
@@ -81,7 +83,7 @@ func TestDeadLetterBuild(t *testing.T) {
 		if got := w.values(t, "elsewhere"); len(got) != 1 || got["no reason given"] != 1 {
 			t.Errorf("elsewhere: %v", got)
 		}
-		if got := w.values(t, "dead"); len(got) != 2 || got["1"] != 1 || got["2"] != 1 {
+		if got := w.values(t, "dead"); len(got) != 3 || got["1"] != 1 || got["2"] != 1 || got["3"] != 1 {
 			t.Errorf("dead: %v", got)
 		}
 	})

@@ -127,7 +127,7 @@ func (c ledgerCommand) run(ctx context.Context, args []string, stdout, stderr io
 	case err == nil, errors.Is(err, errUsage):
 		return err
 	case sharetxn.ClassOf(err) == sharetxn.ClassUsage:
-		return t.bad("%v", err)
+		return t.bad("%v", t.told(err))
 	}
 	return t.told(err)
 }

@@ -19,6 +19,10 @@ const maxName = 249
 // Name is the ledger topic of a group.
 func Name(group string) string { return prefix + group }
 
+// Reserved tells whether a topic's name is that of some group's ledger, into which
+// nothing but entries and generations may be written.
+func Reserved(name string) bool { return strings.HasPrefix(name, prefix) }
+
 // CheckGroup says whether the group's name can be part of a topic's: letters,
 // digits, ".", "_" and "-" only, and 231 of them at the most. A group may have
 // any name in Kafka; nothing is replaced in it, since two groups could then share
