@@ -65,6 +65,7 @@ func Start(t testing.TB, opts ...Opt) *Cluster {
 	c.broker = b
 	// Only now: a client that a test before this one left may know the port.
 	b.SetIntercept(c.intercept)
+	b.TreatMarkers(c.plan.Treat)
 	if c.client, err = kgo.NewClient(append(c.Kafka(), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))...); err != nil {
 		t.Fatalf("sharetxntest.Start: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/fault"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -142,7 +143,11 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 			}
 		}
 	}
-	p := c.plan.Add(out)
+	return mustFire(t, c.plan.Add(out))
+}
+
+// mustFire fails the test at its end if the fault has not fired.
+func mustFire(t testing.TB, p *fault.Planned) (fired <-chan struct{}) {
 	t.Cleanup(func() {
 		if p.Count() > 0 {
 			return
@@ -154,6 +159,26 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 		t.Errorf("sharetxntest: a planned fault never fired: %v", p)
 	})
 	return p.Fired()
+}
+
+// LoseMarker loses the next marker by which a transaction would end in the log of
+// a partition. The transaction completes, the producer is told so, and what it
+// wrote to that partition stays undecided, until the end of a later transaction of
+// the same producer id there decides it too. Kafka 4.4.0 does so while a partition
+// has no leader. The channel is closed when it was lost; a test that ends before
+// fails.
+func (c *Cluster) LoseMarker(t testing.TB, topic string, partition int32) (lost <-chan struct{}) {
+	t.Helper()
+	if c.broker.TopicID(topic) == [16]byte{} {
+		t.Fatalf("sharetxntest.LoseMarker: there is no topic %q", topic)
+	}
+	return mustFire(t, c.plan.AddMarker(fault.MarkerFault{
+		Name: fmt.Sprintf("the marker of %s-%d is lost", topic, partition),
+		Only: func(m txn.Marker) bool {
+			return !m.Share && m.Partition == txn.Partition{Topic: topic, Partition: partition}
+		},
+		Treatment: txn.Treatment{Lose: true},
+	}))
 }
 
 // stages tells a request that stages from a handshake, which names no transaction.

@@ -167,3 +167,19 @@ func TestStockKafka44(t *testing.T) {
 		}
 	})
 }
+
+// A marker is lost once, and nothing waits for it.
+func TestLoseMarker(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	synctest.Test(t, func(t *testing.T) {
+		k := Start(t, Topic("in", 1), Topic("out", 1))
+		lost := k.LoseMarker(t, "out", 0)
+		k.Feed(t, numbers(20)...)
+		k.RunUntilDrained(t, "g", copier{cl: k.Connect(t)})
+		select {
+		case <-lost:
+		default:
+			t.Fatal("no marker was lost")
+		}
+	})
+}

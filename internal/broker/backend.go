@@ -86,10 +86,17 @@ func (b backend) WriteMarker(ctx context.Context, p txn.Partition, producerID in
 	}
 }
 
-// marked are the newest epochs of the markers in the logs.
+// LostMarker notes that a log keeps a transaction open that has ended.
+func (b backend) LostMarker(p txn.Partition, of txn.Key) {
+	b.c.marked.lose(markedLog{b.c.TopicID(p.Topic), p.Partition, of.ProducerID}, of.ProducerEpoch)
+}
+
+// marked are the newest epochs of the markers in the logs, and the transactions
+// whose marker was lost.
 type marked struct {
 	mu     sync.Mutex
 	epochs map[markedLog]int16
+	lost   map[markedLog]int16 // epochs of transactions
 }
 
 type markedLog struct {
@@ -117,6 +124,39 @@ func (m *marked) note(log markedLog, epoch int16) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epochs[log] = max(epoch, m.epochs[log])
+	delete(m.lost, log) // a marker ends whatever its producer id has open in the log
+}
+
+func (m *marked) lose(log markedLog, epoch int16) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, before := m.lost[log]; !before {
+		m.lost[log] = epoch
+	}
+}
+
+// producers are those that the log knows of one partition, by id: whether a
+// transaction of theirs stayed open, and the newest epoch.
+func (m *marked) producers(topic [16]byte, partition int32) map[int64]markedProducer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[int64]markedProducer)
+	for log, epoch := range m.epochs {
+		if log.topic == topic && log.partition == partition {
+			out[log.producerID] = markedProducer{epoch: epoch}
+		}
+	}
+	for log, epoch := range m.lost {
+		if log.topic == topic && log.partition == partition {
+			out[log.producerID] = markedProducer{epoch: epoch, open: true}
+		}
+	}
+	return out
+}
+
+type markedProducer struct {
+	epoch int16
+	open  bool
 }
 
 func (b backend) marker(ctx context.Context, leader int32, req *kmsg.WriteTxnMarkersRequest) (int16, error) {

@@ -128,7 +128,7 @@ func Start(cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)},
 		features: features{levels: levels{share: cfg.ShareVersion, txn: stagingTxnVersion}, epoch: 1}, lacks: make(map[int32]bool),
-		links: links{cut: make(map[[2]int32]bool), changed: make(chan struct{})}, marked: marked{epochs: make(map[markedLog]int16)},
+		links: links{cut: make(map[[2]int32]bool), changed: make(chan struct{})}, marked: marked{epochs: make(map[markedLog]int16), lost: make(map[markedLog]int16)},
 	}
 	for _, node := range cfg.LacksStaging {
 		c.lacks[node] = true

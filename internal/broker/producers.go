@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -11,10 +14,11 @@ const (
 )
 
 // describeProducers answers DescribeProducers with the transactional producers
-// that have a transaction open on the partition: kfake, which sees no ends,
-// would name them for ever. Idle and idempotent producers are not named. Where
-// several are open the start of each is given as the oldest's, the last stable
-// offset. Leader and followers answer, as on Kafka: kafka-transactions
+// that have written to the partition: with a start those that have a transaction
+// open in its log, under way or for want of a marker that was lost; without one,
+// and with the epoch of the last marker, the others. Idempotent producers are not
+// named. Where several are open the start of each is given as the oldest's, the
+// last stable offset. Leader and followers answer, as on Kafka: kafka-transactions
 // find-hanging asks one broker about all logs that it has.
 func (c *Cluster) describeProducers(node int32, req *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
@@ -40,11 +44,22 @@ func (c *Cluster) describeProducers(node int32, req *kmsg.DescribeProducersReque
 			case !hasLog(node, info.Leader, int32(replicas), int32(len(c.nodes()))):
 				sp.ErrorCode = codeNotLeader
 			default:
+				known := c.marked.producers(c.TopicID(t.Topic), p)
+				began := make(map[int64]int64)
 				for _, v := range open[txn.Partition{Topic: t.Topic, Partition: p}] {
+					known[v.Writer.ProducerID] = markedProducer{epoch: v.Writer.ProducerEpoch, open: true}
+					began[v.Writer.ProducerID] = v.Began.UnixMilli()
+				}
+				for _, id := range slices.Sorted(maps.Keys(known)) {
 					ap := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
-					ap.ProducerID, ap.ProducerEpoch = v.Writer.ProducerID, int32(v.Writer.ProducerEpoch)
-					ap.LastSequence, ap.LastTimestamp = -1, v.Began.UnixMilli()
-					ap.CurrentTxnStartOffset = info.LastStableOffset
+					ap.ProducerID, ap.ProducerEpoch = id, int32(known[id].epoch)
+					ap.LastSequence, ap.LastTimestamp, ap.CurrentTxnStartOffset = -1, -1, -1
+					if at, underWay := began[id]; underWay {
+						ap.LastTimestamp = at
+					}
+					if known[id].open {
+						ap.CurrentTxnStartOffset = info.LastStableOffset
+					}
 					sp.ActiveProducers = append(sp.ActiveProducers, ap)
 				}
 			}

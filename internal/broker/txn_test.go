@@ -239,8 +239,11 @@ func TestHeldMarkers(t *testing.T) {
 	c.TreatMarkers(nil)
 	_, code = end(ctx, t, cl, k, true)
 	wantCode(t, "commit again", code, 0)
-	if active, err = adm.DescribeProducers(ctx, kadm.TopicsSet{"out": {0: {}, 1: {}, 2: {}}}); err != nil || len(active.SortedProducers()) != 0 {
-		t.Fatalf("active producers %+v, %v", active, err)
+	if active, err = adm.DescribeProducers(ctx, kadm.TopicsSet{"out": {0: {}, 1: {}, 2: {}}}); err != nil {
+		t.Fatal(err)
+	}
+	if ps := active.SortedProducers(); len(ps) != 1 || ps[0].ProducerID != k.ProducerID || ps[0].ProducerEpoch != k.ProducerEpoch+1 || ps[0].CurrentTxnStartOffset != -1 {
+		t.Fatalf("producers after the end: %+v", ps)
 	}
 }
 

@@ -34,6 +34,9 @@ func (f MarkerFault) String() string {
 	if f.Treatment.Wait != nil {
 		what = append(what, "hold")
 	}
+	if f.Treatment.Lose {
+		what = append(what, "lose")
+	}
 	if f.Treatment.Repeat != nil {
 		what = append(what, "repeat")
 	}

@@ -49,6 +49,7 @@ func TestMarkerNames(t *testing.T) {
 	for want, f := range map[string]MarkerFault{
 		"marker of x, number 2: delay by 1s": {When: When{Nth: 2}, TransactionalID: "x", Treatment: txn.Treatment{Delay: time.Second}},
 		"marker, number 1: hold and repeat":  {Treatment: txn.Treatment{Wait: make(chan struct{}), Repeat: &txn.Treatment{}}},
+		"marker, number 1: lose":             {Treatment: txn.Treatment{Lose: true}},
 		"marker, number 1: nothing":          {},
 		"mine":                               {Name: "mine"},
 	} {

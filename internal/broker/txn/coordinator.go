@@ -33,6 +33,9 @@ type Backend interface {
 	// WriteMarker writes a transaction marker to the partition's leader and
 	// tries until it could, or ctx ends.
 	WriteMarker(ctx context.Context, p Partition, producerID int64, epoch int16, commit bool) error
+	// LostMarker tells that the end of a transaction will not be written to the
+	// partition: what it wrote there stays open.
+	LostMarker(p Partition, of Key)
 	// StageOffsets checks group offsets and keeps them until EndOffsets of the
 	// same key; it answers as the group's coordinator does.
 	StageOffsets(ctx context.Context, node int32, key Key, req *kmsg.TxnOffsetCommitRequest) (*kmsg.TxnOffsetCommitResponse, error)

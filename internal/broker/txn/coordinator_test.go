@@ -65,6 +65,10 @@ func (w *world) WriteMarker(_ context.Context, p Partition, id int64, epoch int1
 	return nil
 }
 
+func (w *world) LostMarker(p Partition, of Key) {
+	w.note("lost %s-%d %d@%d", p.Topic, p.Partition, of.ProducerID, of.ProducerEpoch)
+}
+
 func (w *world) StageOffsets(_ context.Context, _ int32, k Key, req *kmsg.TxnOffsetCommitRequest) (*kmsg.TxnOffsetCommitResponse, error) {
 	w.note("offsets of %s staged by %d@%d", req.Group, k.ProducerID, k.ProducerEpoch)
 	return req.ResponseKind().(*kmsg.TxnOffsetCommitResponse), nil

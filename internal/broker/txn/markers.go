@@ -23,6 +23,9 @@ func (m Marker) epoch() int16 { return m.Writer.ProducerEpoch + 1 }
 type Treatment struct {
 	Delay time.Duration   // write it only after so long
 	Wait  <-chan struct{} // write it only when this is closed
+	// Lose never writes it, and the transaction completes all the same: what Kafka
+	// 4.4.0 does with the marker of a log without a leader. Only for markers of logs.
+	Lose bool
 	// Repeat writes it once more, counted from the first writing; the transaction
 	// does not wait for that. Nil: no.
 	Repeat *Treatment
@@ -73,6 +76,11 @@ func (c *Coordinator) apply(ctx context.Context, t *transaction, key Key, commit
 		var how Treatment
 		if treat != nil {
 			how = treat(m)
+		}
+		if how.Lose && !m.Share {
+			c.cfg.Logger.Info("marker lost", "id", m.TransactionalID, "topic", m.Partition.Topic, "partition", m.Partition.Partition)
+			c.cfg.Backend.LostMarker(m.Partition, m.Writer)
+			continue
 		}
 		if how.Delay <= 0 && how.Wait == nil && c.cfg.Backend.Cut(m.TransactionalID, m.Partition) == nil {
 			failed(c.write(ctx, m, how.Repeat))

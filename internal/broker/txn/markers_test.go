@@ -112,6 +112,23 @@ func TestMarkerWaits(t *testing.T) {
 	}
 }
 
+// A lost marker holds up nothing: the transaction completes without it. What is
+// staged is not in a log, and is not lost.
+func TestMarkerLost(t *testing.T) {
+	virtual(t, func(ctx context.Context, w *world) {
+		k := w.init(ctx, "x", -1, -1, minute)
+		w.open(ctx, k)
+		w.c.TreatMarkers(func(m Marker) Treatment { return Treatment{Lose: m.Partition != Partition{"out", 2}} })
+		next, code := w.end(ctx, k, true)
+		w.want(code, codeNone, "commit")
+		w.wantTold("lost out-1 101@0", all[1], all[2], all[3], all[4])
+		if s := w.status(); s != CompleteCommit {
+			t.Fatalf("the transaction is %v", s)
+		}
+		w.want(w.produce(ctx, next), codeNone, "next produce")
+	})
+}
+
 // A marker that waits when the cluster ends is not written, and the decision
 // stays.
 func TestMarkerWaitsForEver(t *testing.T) {

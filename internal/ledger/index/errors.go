@@ -35,18 +35,28 @@ func (e *MisplacedError) Error() string {
 }
 
 // EpochError is a record of a producer id whose open transaction can only be
-// ended by a marker of the epoch after it, and was not: the log is not one of
-// transaction.version 2, or part of it was lost.
+// ended by a marker of the epoch after it, and was not: a broker lost that marker
+// and the producer has not repaired it, the log is not one of transaction.version
+// 2, or part of it was lost. Abort: the record is an abort marker, so that readers
+// take the open transaction for aborted, whatever became of it elsewhere.
 type EpochError struct {
 	Partition int32
 	At        int64
 	ID        int64
 	Open, Got int16
+	Abort     bool
 }
 
 func (e *EpochError) Error() string {
-	return fmt.Sprintf("ledger partition %d, offset %d: producer %d has epoch %d, but its transaction of epoch %d was not ended by a marker of epoch %d: transaction.version is below 2, or records were lost",
-		e.Partition, e.At, e.ID, e.Got, e.Open, int32(e.Open)+1)
+	what := "a record"
+	if e.Abort {
+		what = "an abort"
+	}
+	return fmt.Sprintf("ledger partition %d, offset %d: %s of producer %d has epoch %d, but its transaction of epoch %d was not ended by a marker of epoch %d. "+
+		"A broker lost that marker, as Kafka 4.4.0 does while a partition has no leader, and its producer was gone before it could write it again; or transaction.version is below 2, or records were lost. "+
+		"So it is not known here whether the transaction's outputs were committed. Read them for that transaction's entry (kafka-dump-log or a reader of uncommitted data shows the producer id and epoch), "+
+		"then set the group to where it is to go on with `sharetxn ledger reset`, and give the ledger and the output topics a replication factor of 3",
+		e.Partition, e.At, what, e.ID, e.Got, e.Open, int32(e.Open)+1)
 }
 
 // GroupError is a generation record of another group's ledger.

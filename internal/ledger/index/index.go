@@ -123,9 +123,15 @@ func (x *Index) Entry(at int64, p Producer, e entry.Entry) error {
 }
 
 // Marker tells a transaction marker: the end of the transaction of the epoch
-// before p's (KIP-890). Any other transaction of that producer id it leaves
-// alone: a coordinator that lost an answer writes a marker again. Errors are
-// *ContinuityError, *EpochError.
+// before p's (KIP-890). A transaction of a later epoch it leaves alone: a
+// coordinator that lost an answer writes a marker again.
+//
+// A marker that is further ahead ends a transaction whose own marker a broker
+// lost: readers of committed data see its records as that one says. A commit is
+// taken for what its producer wrote in place of the lost one. So is an abort at an
+// odd distance, see AbortRepair; any other abort may have hidden what is committed
+// elsewhere, which no reader may go on from. Errors are *ContinuityError,
+// *EpochError.
 func (x *Index) Marker(at int64, p Producer, commit bool) error {
 	if err := x.advance(at); err != nil {
 		return err
@@ -138,8 +144,8 @@ func (x *Index) Marker(at int64, p Producer, commit bool) error {
 	case ahead < 1:
 		x.strays++
 		return nil
-	case ahead > 1:
-		return &EpochError{Partition: x.partition, At: at, ID: p.ID, Open: t.epoch, Got: p.Epoch}
+	case ahead > 1 && !commit && !AbortRepair(t.epoch, p.Epoch):
+		return &EpochError{Partition: x.partition, At: at, ID: p.ID, Open: t.epoch, Got: p.Epoch, Abort: true}
 	}
 	delete(x.open, p.ID)
 	for _, pe := range t.entries {
@@ -156,6 +162,16 @@ func (x *Index) Marker(at int64, p Producer, commit bool) error {
 		x.kept.decide(pe.at, commit)
 	}
 	return nil
+}
+
+// AbortRepair says whether an abort marker of the epoch got repeats the lost
+// marker of an aborted transaction, of the epoch open. Who repairs aborts takes
+// care that the distance is odd, and who repairs a commit that it is even, so that
+// a repair of a commit which its coordinator aborted, since the producer died in
+// the middle, is not mistaken for one of an abort.
+func AbortRepair(open, got int16) bool {
+	ahead := int32(got) - int32(open)
+	return ahead > 1 && ahead%2 == 1
 }
 
 // Generation tells a generation record. Errors are *ContinuityError, *GroupError.

@@ -295,17 +295,59 @@ func TestRefuses(t *testing.T) {
 		{"entry without a marker before", func(s script) error {
 			s.entry(1, 0, ranges(5, 5)...)
 			return s.Entry(2, Producer{1, 1}, e)
-		}, &EpochError{3, 2, 1, 0, 1}},
-		{"marker of a later epoch", func(s script) error {
+		}, &EpochError{3, 2, 1, 0, 1, false}},
+		{"abort of an even distance", func(s script) error {
 			s.entry(1, 0, ranges(5, 5)...)
 			return s.Marker(2, Producer{1, 2}, false)
-		}, &EpochError{3, 2, 1, 0, 2}},
+		}, &EpochError{3, 2, 1, 0, 2, true}},
+		{"abort of a later even distance", func(s script) error {
+			s.entry(1, 0, ranges(5, 5)...)
+			return s.Marker(2, Producer{1, 4}, false)
+		}, &EpochError{3, 2, 1, 0, 4, true}},
 		{"marker of a later epoch, nothing open", func(s script) error { return s.Marker(1, Producer{1, 9}, false) }, nil},
 	} {
 		if err := c.tell(begin(t)); !reflect.DeepEqual(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		} else if err != nil && !strings.Contains(err.Error(), "ledger partition 3") {
 			t.Errorf("%s: %q does not say where", c.name, err)
+		}
+	}
+}
+
+// A marker that was lost is repaired by one further ahead, which decides the
+// transaction and no other; an abort that is none of a repair names what it may
+// have hidden.
+func TestLostMarkers(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	for name, c := range map[string]struct {
+		epoch  int16 // of the marker
+		commit bool
+		want   string
+	}{
+		"commit, repaired at once":    {2, true, "DF"},
+		"commit, at the second try":   {4, true, "DF"},
+		"commit, after another epoch": {3, true, "DF"},
+		"abort, repaired at once":     {3, false, "FF"},
+		"abort, at the second try":    {5, false, "FF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := begin(t)
+			s.entry(1, 0, ranges(0, 0)...)
+			s.entry(2, 0, ranges(1, 1)...)
+			s.looks("OO")
+			s.must(s.Marker(s.Next(), Producer{1, c.epoch}, c.commit))
+			s.looks(c.want[:1] + "O")
+			s.end(2, 0, false)
+			s.looks(c.want)
+			s.entry(1, c.epoch, ranges(0, 0)...) // the next transaction is one like any other
+			s.end(1, c.epoch, true)
+			s.looks("DF")
+		})
+	}
+	hidden := &EpochError{3, 2, 1, 0, 2, true}
+	for _, part := range []string{"an abort of producer 1", "Kafka 4.4.0", "ledger reset", "replication factor"} {
+		if !strings.Contains(hidden.Error(), part) {
+			t.Errorf("%q does not say %q", hidden, part)
 		}
 	}
 }

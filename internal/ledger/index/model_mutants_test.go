@@ -32,6 +32,7 @@ var (
 	cutting    = limits{members: 2, offsets: [parts]int{1, 0}, txns: 2, expire: 1, cut: 1}
 	losing     = limits{members: 2, offsets: [parts]int{1, 0}, txns: 2, lostAck: 1, crash: 1, cut: 1}
 	resetting  = limits{members: 2, offsets: [parts]int{1, 0}, txns: 2, expire: 1, evict: 1, reset: 1}
+	hiding     = limits{members: 2, offsets: [parts]int{1, 0}, txns: 3, expire: 1, timeout: 1, lose: 1, hide: 1}
 	everything = limits{members: 2, offsets: [parts]int{1, 0}, txns: 2, evict: 1, reset: 1, cut: 1}
 )
 
@@ -102,6 +103,15 @@ var mutants = []mutant{
 	{name: "M11 checked before the own entry is read", world: twoMembers, policy: policy{unreadCommits: true}, want: doubled},
 	{name: "M12 open is done", world: aborting, policy: policy{openIsDone: true}, want: lost},
 	{name: "M13 released on a conflict", world: twoMembers, policy: policy{releases: true}, want: lost},
+	{name: "M14 an abort decides what a lost marker left open", world: hiding, want: doubled, file: "index.go", replace: [][2]string{
+		{"!commit && !AbortRepair(t.epoch, p.Epoch):", "!commit && !AbortRepair(t.epoch, p.Epoch) && !mutated(\"M14 an abort decides what a lost marker left open\"):"},
+	}},
+	{name: "M15 a repaired commit is not taken for one", world: hiding, want: "the log cannot be read", file: "index.go", replace: [][2]string{
+		{"case ahead > 1 &&", "case ahead > 1 && commit && mutated(\"M15 a repaired commit is not taken for one\"), ahead > 1 &&"},
+	}},
+	{name: "M16 a repaired abort is not taken for one", world: hiding, want: "the log cannot be read", file: "index.go", replace: [][2]string{
+		{"return ahead > 1 &&", "return !mutated(\"M16 a repaired abort is not taken for one\") && ahead > 1 &&"},
+	}},
 }
 
 // mutantEnv names the mutant that a process with mutated source is.

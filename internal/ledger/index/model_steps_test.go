@@ -21,15 +21,16 @@ const (
 	commit
 	settle
 	writeMarker
-	orphanLock  // ends, of a record that its holder does not know of any more
-	orphanTxn   // is ended by the coordinator
-	readStart   // of a share partition
-	tellStart   // to the Index
-	restart     // a member that has stopped, or is out of the group
-	setOffsets  // the second part of a reset
-	endReset    // and the third
-	copyRecord  // of the generation: the first part of a truncation
-	deleteBelow // what the Index says: the second
+	repairMarker // that was lost, when the transaction is over
+	orphanLock   // ends, of a record that its holder does not know of any more
+	orphanTxn    // is ended by the coordinator
+	readStart    // of a share partition
+	tellStart    // to the Index
+	restart      // a member that has stopped, or is out of the group
+	setOffsets   // the second part of a reset
+	endReset     // and the third
+	copyRecord   // of the generation: the first part of a truncation
+	deleteBelow  // what the Index says: the second
 	expireLock
 	timeoutTxn
 	loseAck
@@ -37,15 +38,18 @@ const (
 	repeatMarker
 	evict
 	beginReset
+	loseMarker
+	hideMarker // an abort ends what was committed
 	stepKinds
 )
 
 var stepNames = [stepKinds]string{
 	"acquires", "reads ledger partition", "looks", "forgets what it does not hold", "produces its entry of partition", "checks", "commits",
-	"acknowledges", "marker of transaction", "ends: lock of an offset in partition", "is ended by the coordinator: transaction", "reads the start of partition",
+	"acknowledges", "marker of transaction", "marker is repaired of transaction", "ends: lock of an offset in partition", "is ended by the coordinator: transaction", "reads the start of partition",
 	"is told the start of partition", "starts again", "offsets are set to the beginning", "generation is active", "copies the generation record in partition",
 	"deletes what its Index lets go in partition", "loses its locks in partition", "is ended by the coordinator though its member lives: transaction",
 	"acknowledges, and it is lost", "crashes", "marker is written again of transaction", "is out of the group and does not know", "reset begins",
+	"marker is lost of transaction", "an abort hides the commit of transaction",
 }
 
 // step is one of them: who, in which partition, and of which transaction, offset
@@ -76,7 +80,7 @@ func (s step) String() string {
 		return fmt.Sprintf("member %d %s %v", s.m, name, mask(s.n))
 	case readLedger, produce, readStart, tellStart, copyRecord, deleteBelow, expireLock:
 		return fmt.Sprintf("member %d %s %d", s.m, name, s.p)
-	case writeMarker, repeatMarker:
+	case writeMarker, repeatMarker, repairMarker, loseMarker, hideMarker:
 		return fmt.Sprintf("%s %d in partition %d", name, s.n, s.p)
 	case orphanTxn, timeoutTxn:
 		return fmt.Sprintf("%s %d", name, s.n)
@@ -91,6 +95,9 @@ func (s step) String() string {
 // steps lists what may happen in w.
 func (w *world) steps() (all []step) {
 	add := func(k stepKind, m, p, n int) { all = append(all, step{k, int8(m), int8(p), int8(n)}) }
+	if w.halted {
+		return nil
+	}
 	freshSeen := false
 	for m := range w.limits.members {
 		mb := &w.members[m]
@@ -120,8 +127,17 @@ func (w *world) steps() (all []step) {
 			}
 		}
 		for p := range parts {
+			if t.lost[p] && t.marks == [parts]bool{} {
+				add(repairMarker, 0, p, i)
+				if t.state == committed && w.left.hide > 0 {
+					add(hideMarker, 0, p, i)
+				}
+			}
 			if t.marks[p] {
 				add(writeMarker, 0, p, i)
+				if w.left.lose > 0 {
+					add(loseMarker, 0, p, i)
+				}
 			} else if t.state != ongoing && t.produced[p] && w.left.repeat > 0 {
 				add(repeatMarker, 0, p, i)
 			}
@@ -267,7 +283,7 @@ func (w *world) acquirable(m int, add func(k stepKind, m, p, n int)) {
 // or the coordinator would have it wait.
 func (w *world) quiet(i int) bool {
 	for j := range i {
-		if t := &w.txns[j]; t.member == w.txns[i].member && (t.state == ongoing || t.marks != [parts]bool{}) {
+		if t := &w.txns[j]; t.member == w.txns[i].member && (t.state == ongoing || t.marks != [parts]bool{} || t.lost != [parts]bool{}) {
 			return false
 		}
 	}
@@ -311,6 +327,10 @@ func (w *world) take(s step) {
 			w.rest(mb)
 			return
 		}
+		if t.produced == [parts]bool{} {
+			t.epoch = mb.epoch
+			mb.epoch++
+		}
 		t.produced[p], t.at[p] = true, w.logs[p].append(record{kind: entryRecord, txn: mb.txn})
 	case check:
 		w.check(m)
@@ -330,7 +350,25 @@ func (w *world) take(s step) {
 		if s.kind == repeatMarker {
 			w.left.repeat--
 		}
-		w.logs[p].append(record{kind: markerRecord, txn: s.n, commit: t.state == committed})
+		w.logs[p].append(record{kind: markerRecord, txn: s.n, commit: t.state == committed, ahead: 1})
+	case loseMarker:
+		w.left.lose--
+		w.txns[n].marks[p], w.txns[n].lost[p] = false, true
+	case repairMarker:
+		t := &w.txns[n]
+		t.lost[p] = false
+		r := record{kind: markerRecord, txn: s.n, commit: t.state == committed, ahead: 2}
+		if !r.commit {
+			r.ahead = 3
+		}
+		w.logs[p].append(r)
+		w.members[t.member].epoch = max(w.members[t.member].epoch, t.epoch+int16(r.ahead))
+	case hideMarker:
+		t := &w.txns[n]
+		w.left.hide--
+		t.lost[p], w.hidden = false, true
+		w.logs[p].append(record{kind: markerRecord, txn: s.n, ahead: 2})
+		w.members[t.member].epoch = max(w.members[t.member].epoch, t.epoch+2)
 	case orphanLock:
 		w.owner[p][n] = nobody
 	case orphanTxn:
@@ -488,8 +526,7 @@ func (w *world) look(m int) {
 		return
 	}
 	mb.txn = int8(len(w.txns))
-	w.txns = append(w.txns, txn{member: int8(m), epoch: mb.epoch, gen: mb.gen, covers: fresh})
-	mb.epoch++
+	w.txns = append(w.txns, txn{member: int8(m), gen: mb.gen, covers: fresh})
 	mb.phase, mb.work = begun, fresh
 }
 

@@ -105,7 +105,7 @@ func (e *explorer) visit(w *world, parent uint32, by step) uint32 {
 		depth = e.deep[parent] + 1
 	}
 	e.parent, e.by, e.deep = append(e.parent, parent), append(e.by, by), append(e.deep, depth)
-	e.good = append(e.good, w.done() || len(w.txns) == w.limits.txns)
+	e.good = append(e.good, w.done() || w.halted || len(w.txns) == w.limits.txns)
 	e.queue = append(e.queue, w)
 	return n
 }
@@ -174,17 +174,18 @@ func (w *world) appendKey(b []byte) []byte {
 		b = append(b, byte(log.start), byte(len(log.records)))
 		for _, r := range log.records {
 			b = append(b, byte(r.kind), byte(r.txn), byte(r.number), byte(r.phase))
-			flags(r.commit)
+			flags(r.commit, r.ahead == 2, r.ahead == 3)
 		}
 		b = append(b, byte(w.owner[p][0]), byte(w.owner[p][1]), byte(w.releases[p][0]), byte(w.releases[p][1]))
 	}
 	l := &w.left
 	b = append(b, byte(w.acked), byte(w.gen), byte(w.resets), byte(len(w.txns)),
-		byte(l.expire), byte(l.timeout), byte(l.lostAck), byte(l.crash), byte(l.repeat), byte(l.cut), byte(l.evict), byte(l.reset))
+		byte(l.expire), byte(l.timeout), byte(l.lostAck), byte(l.crash), byte(l.repeat), byte(l.cut), byte(l.evict), byte(l.reset), byte(l.lose), byte(l.hide))
+	flags(w.hidden, w.halted)
 	for i := range w.txns {
 		t := &w.txns[i]
 		b = append(b, byte(t.member), byte(t.epoch), byte(t.gen), byte(t.covers), byte(t.state), byte(t.at[0]), byte(t.at[1]))
-		flags(t.produced[0], t.produced[1], t.marks[0], t.marks[1])
+		flags(t.produced[0], t.produced[1], t.marks[0], t.marks[1], t.lost[0], t.lost[1])
 	}
 	for m := range w.members {
 		mb := &w.members[m]
@@ -214,6 +215,8 @@ var worlds = []limits{
 	{name: "locks end, more records", members: 3, offsets: [parts]int{2, 1}, txns: 2, expire: 1, depth: 15},
 	{name: "transactions time out", members: 3, offsets: [parts]int{1, 1}, txns: 3, expire: 1, timeout: 1, depth: 14},
 	{name: "acknowledgements are lost, markers repeated", members: 3, offsets: [parts]int{1, 0}, txns: 3, expire: 1, timeout: 1, lostAck: 1, repeat: 1, depth: 19},
+	{name: "markers are lost, repaired, and hidden by an abort", members: 2, offsets: [parts]int{1, 1}, txns: 2, expire: 1, timeout: 1, lose: 2, hide: 1, depth: 15},
+	{name: "markers are lost and repaired, and others follow", members: 2, offsets: [parts]int{1, 0}, txns: 3, expire: 1, timeout: 1, lose: 2, hide: 1},
 	{name: "members crash", members: 2, offsets: [parts]int{1, 1}, txns: 2, expire: 1, crash: 1, depth: 16},
 	{name: "the ledger is truncated", members: 2, offsets: [parts]int{1, 0}, txns: 2, expire: 1, lostAck: 1, cut: 1, depth: 12},
 	{name: "the ledger is truncated while a member that lost its lock works on", members: 2, offsets: [parts]int{1, 0}, txns: 2, expire: 1, lostAck: 1, cut: 1, depth: 12,

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"strings"
@@ -62,6 +63,8 @@ type limits struct {
 	cut     int // a truncation: a copy of the generation, and a deletion
 	evict   int // a member is out of the group and does not know
 	reset   int // the group's offsets are set to the beginning
+	lose    int // a broker loses a marker
+	hide    int // and what was committed is hidden by an abort, in place of the repair
 }
 
 // policy is what a member does; the zero value is right, each field is a mistake.
@@ -86,6 +89,7 @@ type record struct {
 	kind   recordKind
 	txn    int8 // of entry and marker
 	commit bool
+	ahead  int8 // by how much the marker's epoch is
 	number int8 // of generation
 	phase  entry.Phase
 }
@@ -114,6 +118,7 @@ type txn struct {
 	produced [parts]bool
 	at       [parts]int8 // of its entries
 	marks    [parts]bool // still to be written
+	lost     [parts]bool // and not yet repaired
 }
 
 type phase uint8
@@ -161,6 +166,8 @@ type world struct {
 	resets   int8 // how far a reset is: 0 none, 1 written, 2 offsets set
 	txns     []txn
 	members  [members + 1]member
+	hidden   bool // an abort has hidden what is committed
+	halted   bool // and somebody has read it: all stop
 	wrong    string
 }
 
@@ -256,7 +263,7 @@ func (w *world) read(m, p int) {
 				err = x.Entry(at, Producer{int64(t.member), t.epoch}, e)
 			case markerRecord:
 				t := &w.txns[r.txn]
-				err = x.Marker(at, Producer{int64(t.member), t.epoch + 1}, r.commit)
+				err = x.Marker(at, Producer{int64(t.member), t.epoch + int16(r.ahead)}, r.commit)
 			}
 			if err != nil {
 				return err
@@ -264,7 +271,9 @@ func (w *world) read(m, p int) {
 		}
 		return nil
 	})
-	if err != nil {
+	if _, epoch := errors.AsType[*EpochError](err); epoch && w.hidden {
+		w.halted = true
+	} else if err != nil {
 		w.violate("the log cannot be read: %v", err)
 	}
 	w.members[m].views[p] = v
