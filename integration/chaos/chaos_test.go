@@ -76,32 +76,3 @@ func TestChaos(t *testing.T) {
 		t.Error("the promise is broken")
 	}
 }
-
-// again sets the group back to a time, and has it do all from there on once more,
-// while a process from before goes on that had stopped in the middle of its work.
-func (w *world) again(ctx context.Context, from time.Time) error {
-	left, end := w.work(ctx, "left", unharmed)
-	defer end()
-	if err := left.order(ctx, order{tell: orderHold + " handled"}); err != nil {
-		return err
-	}
-	if err := w.load.Produce(ctx, 300, 0, closed()); err != nil {
-		return err
-	}
-	if err := w.until(ctx, "a process stops with records in hand", left.held.Load); err != nil {
-		return err
-	}
-	if err := w.calm(ctx, 1); err != nil { // what it had is done by others, when its locks have ended
-		return err
-	}
-	if err := w.reset(ctx, from); err != nil {
-		return err
-	}
-	if err := left.order(ctx, order{resume: true, retired: true}); err != nil {
-		return err
-	}
-	if err := w.calm(ctx, processes); err != nil {
-		return err
-	}
-	return w.until(ctx, "the process from before has ended by itself", func() bool { return w.counted("ended by a reset") > 0 })
-}

@@ -21,10 +21,11 @@ type scene struct {
 	lock        time.Duration
 	session     time.Duration // 0: as in a trial
 	transaction time.Duration // its timeout; 0: as in a trial
+	records     int           // there before it begins; 0: sceneRecords
 	play        func(ctx context.Context, w *world) error
 	sound       string // must have been counted where the promise is kept
 
-	guarantee string // that is less
+	guarantee string // that is less; empty: there is none to compare with
 	mutations []mutation
 	fault     func(v *verify.Verdict, w *world) bool
 }
@@ -46,6 +47,13 @@ var scenes = []scene{
 		name: "all was done and truncated behind its back", lock: time.Minute, session: 45 * time.Second, play: behindItsBack, sound: "ledger gap",
 		guarantee: "ledger", mutations: noGapRule,
 		fault: func(v *verify.Verdict, _ *world) bool { return v.Counts[verify.Duplicate] > 0 },
+	},
+	{
+		name: "a transaction of another is open before its own", lock: 3 * time.Second, transaction: 20 * time.Second, session: 45 * time.Second, play: openBefore,
+		records: 40, sound: "conflicts on open",
+	},
+	{
+		name: "the group is set back while it is stopped", lock: time.Second, play: setBack, sound: "ended by a reset",
 	},
 }
 
@@ -69,6 +77,9 @@ func TestControls(t *testing.T) {
 				true:  {name: fmt.Sprintf("kept%d", i), guarantee: "ledger"},
 				false: {name: fmt.Sprintf("less%d", i), guarantee: s.guarantee, program: programs[s.name]},
 			} {
+				if set.guarantee == "" {
+					continue
+				}
 				t.Run(fmt.Sprint("kept=", kept), func(t *testing.T) {
 					t.Parallel()
 					all := testkit.Deadline(t, long)
@@ -78,13 +89,13 @@ func TestControls(t *testing.T) {
 					w := newWorld(ctx, t, k, set)
 					w.job.TruncateEvery, w.job.TransactionTimeout = 0, cmp.Or(s.transaction, w.job.TransactionTimeout)
 					t.Cleanup(func() { t.Log(w.figures()) })
-					must(t, w.load.Produce(ctx, sceneRecords, 0, closed()))
+					must(t, w.load.Produce(ctx, cmp.Or(s.records, sceneRecords), 0, closed()))
 					must(t, errors.Join(s.play(ctx, w), w.failed()))
 					v, err := w.verify(ctx)
 					must(t, err)
 					t.Log(v)
 					switch {
-					case kept && (len(v.Findings) > 0 || s.fault(v, w)):
+					case kept && (len(v.Findings) > 0 || s.fault != nil && s.fault(v, w)):
 						t.Error("the promise is broken")
 					case kept && w.counted(s.sound) == 0:
 						t.Errorf("the mishap did not happen: no %s", s.sound)
@@ -173,6 +184,66 @@ func behindItsBack(ctx context.Context, w *world) error {
 		return err
 	}
 	return w.drain(ctx)
+}
+
+// openBefore: a process stops in a transaction that it has begun and not used, and
+// another stops in the middle of one with the same records, since there are no
+// others; then the first goes on.
+func openBefore(ctx context.Context, w *world) error {
+	first, end := w.work(ctx, "first", unharmed)
+	defer end()
+	if err := first.stopAt(ctx, orderHold+" begun"); err != nil {
+		return err
+	}
+	second, end := w.work(ctx, "second", unharmed)
+	defer end()
+	if err := second.stopAt(ctx, orderHold+" produced"); err != nil {
+		return err
+	}
+	if err := first.goOn(ctx); err != nil {
+		return err
+	}
+	if err := w.until(ctx, "the first finds out", func() bool { return w.counted("conflicts on open")+w.counted("transactions aborted") > 0 }); err != nil {
+		return err
+	}
+	if err := second.goOn(ctx); err != nil {
+		return err
+	}
+	return w.drain(ctx)
+}
+
+// setBack: a process stops with records in hand; the group is set back to its
+// beginning, and all is done once more. Then the process goes on.
+func setBack(ctx context.Context, w *world) error { return w.again(ctx, time.Time{}) }
+
+// again sets the group back to a time, and has it do all from there on once more,
+// after a process has stopped in the middle of its work. When that goes on it must
+// find out, and end.
+func (w *world) again(ctx context.Context, from time.Time) error {
+	left, end := w.work(ctx, "left", unharmed)
+	defer end()
+	if err := left.order(ctx, order{tell: orderHold + " handled"}); err != nil {
+		return err
+	}
+	if err := w.load.Produce(ctx, 300, 0, closed()); err != nil {
+		return err
+	}
+	if err := w.until(ctx, "a process stops with records in hand", left.held.Load); err != nil {
+		return err
+	}
+	if err := w.calm(ctx, 1); err != nil { // what it had is done by others, when its locks have ended
+		return err
+	}
+	if err := w.reset(ctx, from); err != nil {
+		return err
+	}
+	if err := left.order(ctx, order{resume: true, retired: true}); err != nil {
+		return err
+	}
+	if err := w.until(ctx, "the process from before ends by itself", func() bool { return w.counted("ended by a reset") > 0 }); err != nil {
+		return err
+	}
+	return w.calm(ctx, 1)
 }
 
 // stopAt has the slot's process stop itself, and waits until it has.

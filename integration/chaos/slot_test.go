@@ -37,7 +37,7 @@ const endWithin = 25 * time.Second
 
 // longestHold is when a process goes on that is held, whatever became of who held
 // it.
-const longestHold = time.Minute
+const longestHold = 5 * time.Minute
 
 // life is one process.
 type life struct {
