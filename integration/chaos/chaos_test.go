@@ -45,6 +45,11 @@ func required(guarantee string) []string {
 // that to scenes.
 func long() bool { return *during >= time.Minute }
 
+// markersDropped is what a transaction coordinator logs when it leaves out the
+// markers of partitions that have no leader: what was written there is then ended
+// by the next transaction of the same id, however that ends.
+const markersDropped = "Couldn't find leader endpoint"
+
 // ledgers are steps that only a ledger has.
 var ledgers = []string{"kill at loaded", "kill at checked", "kill at truncating"}
 
@@ -70,6 +75,9 @@ func TestChaos(t *testing.T) {
 	}
 	v, err := w.verify(ctx)
 	must(t, err)
+	dropped, err := k.Said(markersDropped)
+	must(t, err)
+	t.Logf("%d times brokers dropped markers of a transaction, since a partition had no leader", dropped)
 	t.Logf("faults for %.0fs, all done after %.0fs, %.0f records/s", stormed.Seconds(), took.Seconds(), float64(w.load.Sent())/took.Seconds())
 	t.Log(v)
 	if v.Sources != w.load.Sent() || len(v.Findings) > 0 {

@@ -138,7 +138,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, w.sources, s.poison.Value, kgo.ProducerBatchMaxBytes(8_000))
 	must(t, err)
 	t.Cleanup(w.load.Close)
-	w.live, err = verify.Watch(ctx, k.Seeds(), results...)
+	w.live, err = verify.Watch(ctx, k.Seeds(), w.job.Group, results...)
 	must(t, err)
 	t.Cleanup(w.live.Close)
 	return w
@@ -220,8 +220,26 @@ func (w *world) drained(ctx context.Context) bool {
 func (w *world) verify(ctx context.Context) (*verify.Verdict, error) {
 	return verify.Trial{
 		Seeds: w.k.Seeds(), Group: w.job.Group, Sources: []string{w.job.Source}, Results: []string{w.job.Output, w.job.Dead},
-		Limit: limit, Rounds: w.rounds, Deliveries: w.deliveries,
+		Limit: limit, Cuts: w.cuts(), Rounds: w.rounds, Deliveries: w.deliveries,
 	}.Verify(ctx, w.live)
+}
+
+// cuts is how often a process, a broker or a connection was cut off, so that what
+// a broker had delivered may not have come to a journal.
+func (w *world) cuts() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for what, times := range w.counts {
+		switch what {
+		case "brokers killed", "requests with acknowledgements lost", "answers to EndTxn lost", "share connections severed":
+			n += int(times)
+		default:
+			if strings.HasPrefix(what, "kill ") {
+				n += int(times)
+			}
+		}
+	}
+	return n
 }
 
 // deliveries reads from the journals what brokers delivered again.

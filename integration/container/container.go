@@ -305,6 +305,32 @@ func (ns *nodes) Logs() string {
 	return out.String()
 }
 
+// Said reads all that the engine kept of each container.
+func (ns *nodes) Said(text string) (lines int, err error) {
+	for i, c := range ns.containers {
+		if c == nil {
+			continue // it never was
+		}
+		if err := ns.ask(int32(i+1), func(ctx context.Context, name string) error {
+			log, err := ns.engine.ContainerLogs(ctx, name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			var all bytes.Buffer
+			if _, err := stdcopy.StdCopy(&all, &all, log); err != nil {
+				return err
+			}
+			n, err := kafka.CountLines(&all, text)
+			lines += n
+			return err
+		}); err != nil {
+			return 0, fmt.Errorf("broker %d's log: %w", i+1, err)
+		}
+	}
+	return lines, nil
+}
+
 // Stop removes the containers, their data and the network. Nobody will look at
 // the data again, so brokers are not asked to end in good order.
 func (ns *nodes) Stop() error {

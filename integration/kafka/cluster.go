@@ -52,6 +52,8 @@ type Nodes interface {
 	Ended() error
 	// Logs is the end of each broker's log.
 	Logs() string
+	// Said counts the lines with that text in all that the brokers have logged.
+	Said(text string) (lines int, err error)
 	// Stop ends all brokers and removes what they left, except files in folders
 	// that were given.
 	Stop() error

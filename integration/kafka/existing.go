@@ -58,3 +58,5 @@ func (existing) Process(int32) int   { return 0 }
 func (existing) Ended() error        { return nil }
 func (existing) Stop() error         { return nil }
 func (existing) Logs() string        { return "an existing cluster keeps its own logs\n" }
+
+func (existing) Said(string) (int, error) { return 0, ErrNotOurs }

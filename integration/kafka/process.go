@@ -1,9 +1,11 @@
 package kafka
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -172,6 +174,42 @@ func (ps *processes) Logs() string {
 		fmt.Fprintf(&out, "--- broker %d\n%s\n", b.id, tail(text))
 	}
 	return out.String()
+}
+
+func (ps *processes) Said(text string) (lines int, err error) {
+	for _, b := range ps.nodes {
+		n, err := linesWith(filepath.Join(b.dir, "log"), text)
+		if err != nil {
+			return 0, fmt.Errorf("broker %d's log: %w", b.id, err)
+		}
+		lines += n
+	}
+	return lines, nil
+}
+
+func linesWith(name, text string) (n int, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return CountLines(f, text)
+}
+
+// CountLines is how many lines have that text.
+func CountLines(r io.Reader, text string) (n int, err error) {
+	for lines := bufio.NewReader(r); ; {
+		line, err := lines.ReadString('\n')
+		if strings.Contains(line, text) {
+			n++
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+	}
 }
 
 // tail is the end of a log, as much as a failed test should print.

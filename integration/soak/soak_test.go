@@ -125,7 +125,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster) *world {
 	for p := range int32(partitions) {
 		results = append(results, verify.Part{Topic: output, Partition: p}, verify.Part{Topic: dead, Partition: p})
 	}
-	w.live, err = verify.Watch(ctx, k.Seeds(), results...)
+	w.live, err = verify.Watch(ctx, k.Seeds(), group, results...)
 	must(t, err)
 	t.Cleanup(w.live.Close)
 	return w

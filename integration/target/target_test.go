@@ -113,6 +113,11 @@ func TestOneBroker(t *testing.T) {
 			must(t, k.Resume(1))
 			must(t, client(t, k).Ping(ctx))
 
+			for text, want := range map[string]int{"Kafka Server started": 2, "what no broker says": 0} {
+				if n, err := k.Said(text); err != nil || n != want {
+					t.Errorf("%d lines have %q: %v, want %d", n, text, err, want)
+				}
+			}
 			for _, err := range []error{k.Kill(2), k.Restart(0), k.Pause(9)} {
 				if err == nil {
 					t.Error("a broker that does not exist was disturbed")
@@ -189,7 +194,8 @@ func leftAlone(ctx context.Context, t *testing.T, k *kafka.Cluster) {
 		t.Errorf("joined %+v", k)
 	}
 	_, three := Open(ctx, kafka.Existing, "", 3)
-	for _, err := range []error{k.Kill(1), k.Restart(1), k.Pause(1), k.Resume(1), three} {
+	_, said := k.Said("Kafka Server started")
+	for _, err := range []error{k.Kill(1), k.Restart(1), k.Pause(1), k.Resume(1), three, said} {
 		if !errors.Is(err, kafka.ErrNotOurs) || !strings.Contains(err.Error(), kafka.BootstrapEnv) {
 			t.Errorf("disturbing a cluster that exists: %v", err)
 		}

@@ -3,6 +3,7 @@ package verify
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,10 @@ type story struct {
 	values  [][]byte
 	rounds  []Round
 	visible []visible
-	logged  map[delivery]int
+	logged  map[delivery]counts
+	written map[delivery]StateBatch // else what is below Through is acknowledged
+	traces  []visible               // in the logs, and not visible
+	cuts    int
 }
 
 type visible struct {
@@ -26,11 +30,14 @@ type visible struct {
 
 var part = Part{"in", 0}
 
-// Record 2 is rejected, record 4 archived in the first round.
+// Record 2 is rejected, record 4 archived in the first round, with two deliveries
+// that no member came to log.
 func sound() *story {
 	s := &story{
-		rounds: []Round{{Through: map[Part]int64{part: 6}}, {From: map[Part]int64{part: 3}, Through: map[Part]int64{part: 6}}},
-		logged: map[delivery]int{{1, at(4)}: 5, {1, at(2)}: 2},
+		rounds:  []Round{{Through: map[Part]int64{part: 6}}, {From: map[Part]int64{part: 3}, Through: map[Part]int64{part: 6}}},
+		logged:  map[delivery]counts{{1, at(4)}: 1<<2 | 1<<5, {1, at(2)}: 1 << 2},
+		written: map[delivery]StateBatch{{1, at(4)}: {State: Archived, Count: 5}},
+		cuts:    2,
 	}
 	poison := task.Poison{Reject: 8}
 	for n := range 6 {
@@ -78,17 +85,31 @@ func (s *story) drop(offset int) {
 }
 
 func (s *story) verdict() *Verdict {
-	j := NewJudge(5, s.rounds...)
+	j := NewJudge(Terms{Limit: 5, Cuts: s.cuts, Written: s.last}, s.rounds...)
 	for _, v := range s.values {
 		j.Source(part, v)
 	}
-	for d, n := range s.logged {
-		j.Delivered(d.round, d.at, n)
+	for d, all := range s.logged {
+		for n := range 64 {
+			if all&(1<<n) != 0 {
+				j.Delivered(d.round, d.at, n)
+			}
+		}
 	}
 	for _, v := range s.visible {
 		j.Visible(v.tag, v.txn)
 	}
+	for _, v := range slices.Concat(s.visible, s.traces) {
+		j.Trace(v.tag, v.txn)
+	}
 	return j.Verdict()
+}
+
+func (s *story) last(round int, p Part, offset int64) (Delivery, int) {
+	if b, ok := s.written[delivery{round, task.At{Topic: p.Topic, Partition: p.Partition, Offset: offset}}]; ok {
+		return b.State, b.Count
+	}
+	return Acknowledged, 1
 }
 
 // several is the offset of a plain record with more than one output.
@@ -134,10 +155,27 @@ func TestJudge(t *testing.T) {
 		}, nil},
 		{"lost", func(_ *testing.T, s *story) { s.drop(1) }, map[Fault]int{Missing: 1}},
 		{"rejected and lost", func(_ *testing.T, s *story) { s.drop(2) }, map[Fault]int{Missing: 1}},
-		{"archived, delivered once too few", func(_ *testing.T, s *story) { s.logged[delivery{1, at(4)}] = 4 }, map[Fault]int{Missing: 1}},
-		{"archived in another round", func(_ *testing.T, s *story) {
-			s.logged = map[delivery]int{{2, at(4)}: 5}
+		{"archived, and one delivery more than cuts was not logged", func(_ *testing.T, s *story) { s.cuts = 1 }, map[Fault]int{Missing: 1}},
+		{"archived, logged in another round", func(_ *testing.T, s *story) {
+			s.logged = map[delivery]counts{{2, at(4)}: s.logged[delivery{1, at(4)}]}
 		}, map[Fault]int{Missing: 1}},
+		{"archived in another round", func(_ *testing.T, s *story) {
+			s.written = map[delivery]StateBatch{{2, at(4)}: s.written[delivery{1, at(4)}]}
+		}, map[Fault]int{Missing: 1}},
+		{"archived before the limit", func(_ *testing.T, s *story) {
+			s.written[delivery{1, at(4)}] = StateBatch{State: Archived, Count: 4}
+			s.cuts = 9
+		}, map[Fault]int{Missing: 1}},
+		{"logged at every delivery, and acknowledged", func(_ *testing.T, s *story) {
+			s.logged[delivery{1, at(4)}] = 0b111100
+			s.written[delivery{1, at(4)}] = StateBatch{State: Acknowledged, Count: 5}
+		}, map[Fault]int{Missing: 1}},
+		{"given back at the last delivery, and no more", func(_ *testing.T, s *story) {
+			s.written[delivery{1, at(4)}] = StateBatch{State: Available, Count: 5}
+		}, map[Fault]int{Missing: 1}},
+		{"visible and archived", func(_ *testing.T, s *story) {
+			s.written[delivery{1, at(1)}] = StateBatch{State: Archived, Count: 5}
+		}, nil},
 		{"lost above what must be through", func(_ *testing.T, s *story) {
 			s.drop(5)
 			s.rounds[0].Through[part] = 5
@@ -198,7 +236,9 @@ func TestCounts(t *testing.T) {
 		}
 	}
 	v := s.verdict()
-	if v.Sources != 6 || v.Outputs != outputs || v.Rejected != 1 || v.Healthy != 0 || !slices.Equal(v.Archived, []task.At{at(4)}) {
+	archived := []Archive{{At: at(4), Round: 1, Kind: task.Plain, Logged: 1<<2 | 1<<5, Unseen: 2}}
+	if v.Sources != 6 || v.Outputs != outputs || v.Rejected != 1 || v.Healthy != 0 || !slices.Equal(v.Archived, archived) ||
+		!maps.Equal(v.Written, map[Delivery]int{Acknowledged: 8, Archived: 1}) {
 		t.Errorf("%+v", v)
 	}
 	// One of the plain ones at its last delivery.
@@ -209,5 +249,47 @@ func TestCounts(t *testing.T) {
 	s.visible = append(s.visible, dead)
 	if v := s.verdict(); v.Rejected != 2 || v.Healthy != 1 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// What is missing is told with all that is known of it, so that each way to lose a
+// record is told from every other.
+func TestMissing(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	said := make(map[string]string)
+	for name, b := range map[string]StateBatch{
+		"archived at the limit":  {State: Archived, Count: 5},
+		"archived before it":     {State: Archived, Count: 3},
+		"acknowledged":           {State: Acknowledged, Count: 5},
+		"given back":             {State: Available, Count: 5},
+		"nothing is known of it": {State: Unknown},
+	} {
+		s := sound()
+		s.drop(1)
+		s.cuts = 0
+		s.drop(4)
+		s.logged[delivery{1, at(4)}] = 0b111100
+		s.logged[delivery{1, at(1)}] = 1 << 3
+		s.written[delivery{1, at(1)}] = b
+		tag := task.Tag{Round: 1, At: at(1), Index: 1}
+		s.traces = []visible{{tag, Txn{8, 1}}, {tag, Txn{8, 1}}, {tag, Txn{9, 4}}}
+		v := s.verdict()
+		if len(v.Findings) != 1 || v.Findings[0].Where != at(1).String() {
+			t.Fatalf("%s: %v", name, v)
+		}
+		what := v.Findings[0].What
+		for _, want := range []string{b.State.String(), "logged: [3]", "[8:1 9:4]"} {
+			if !strings.Contains(what, want) {
+				t.Errorf("%s: %q does not tell %q", name, what, want)
+			}
+		}
+		why, _, _ := strings.Cut(what, "(")
+		if of, ok := said[why]; ok && b.State != Available && b.State != Unknown {
+			t.Errorf("%s is told as %s: %q", name, of, why)
+		}
+		said[why] = name
+	}
+	if len(said) != 4 {
+		t.Errorf("%d ways to lose a record: %v", len(said), said)
 	}
 }

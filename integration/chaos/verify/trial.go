@@ -18,6 +18,7 @@ type Trial struct {
 	Results []string // topics of outputs and dead letters
 	Also    []string // topics in which transactions must be over, too
 	Limit   int      // of deliveries
+	Cuts    int      // processes, brokers and connections that were cut off
 	// Rounds in order. The last one must be through with all there is.
 	Rounds []Round
 	// Deliveries gives what members logged.
@@ -41,8 +42,19 @@ func (t Trial) Verify(ctx context.Context, live *Live) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	states, err := ends(ctx, adm, shareState)
+	if err != nil {
+		return nil, err
+	}
+	if err := live.all[1].finish(ctx, states); err != nil {
+		return nil, fmt.Errorf("share group state: %w", err)
+	}
+	written, err := t.written(ctx, adm, live.states)
+	if err != nil {
+		return nil, err
+	}
 	t.Rounds[len(t.Rounds)-1].Through = sources
-	j := NewJudge(t.Limit, t.Rounds...)
+	j := NewJudge(Terms{Limit: t.Limit, Cuts: t.Cuts, Written: written}, t.Rounds...)
 	if err := t.rest(ctx, adm, sources, &j.verdict); err != nil {
 		return nil, err
 	}
@@ -57,20 +69,43 @@ func (t Trial) Verify(ctx context.Context, live *Live) (*Verdict, error) {
 		return nil, err
 	}
 	all := NewLogs()
-	if err := consume(ctx, t.Seeds, kgo.ReadUncommitted(), results, all.take); err != nil {
+	if err := consume(ctx, t.Seeds, kgo.ReadUncommitted(), results, func(r *kgo.Record) {
+		all.take(r)
+		if tag, err := task.Parse(r.Value); err == nil && !r.Attrs.IsControl() { // what is wrong in a log matters only if it is visible
+			j.Trace(tag, Txn{r.ProducerID, r.ProducerEpoch})
+		}
+	}); err != nil {
 		return nil, err
 	}
-	lived, err := live.finish(ctx, results)
-	if err != nil {
+	if err := live.all[0].finish(ctx, results); err != nil {
 		return nil, err
 	}
 	all.judge(&j.verdict, false)
-	lived.judge(&j.verdict, true)
+	live.logs.judge(&j.verdict, true)
 	same(&j.verdict, visible, all.Sums(), "readers of the committed, against markers in the log")
-	same(&j.verdict, visible, lived.Sums(), "readers afterwards, against the one that read along")
+	same(&j.verdict, visible, live.logs.Sums(), "readers afterwards, against the one that read along")
 	v := j.Verdict()
 	v.Committed, v.Aborted = all.Committed(), all.Aborted()
 	return v, nil
+}
+
+// written tells what the brokers wrote of the sources. Each time the group's
+// offsets were set was one round.
+func (t Trial) written(ctx context.Context, adm *kadm.Client, states *States) (func(round int, p Part, offset int64) (Delivery, int), error) {
+	topics, err := adm.ListTopics(ctx, t.Sources...)
+	if err := firstError(err, topics.Error()); err != nil {
+		return nil, err
+	}
+	for _, topic := range topics {
+		for p := range topic.Partitions {
+			if n := states.Rounds(topic.ID, p); n > len(t.Rounds) {
+				return nil, fmt.Errorf("the brokers wrote of %s/%d in %d rounds, and there were %d", topic.Topic, p, n, len(t.Rounds))
+			}
+		}
+	}
+	return func(round int, p Part, offset int64) (Delivery, int) {
+		return states.Of(round, topics[p.Topic].ID, p.Partition, offset)
+	}, nil
 }
 
 // rest looks whether nothing is under way any more.
