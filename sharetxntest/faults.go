@@ -48,7 +48,13 @@ type Fault struct {
 	Nth int // from 1; 0 means 1
 	// TransactionalID, where it is set, counts only requests that name it.
 	TransactionalID string
-	Action          Action
+	// ClientID, where it is set, counts only requests of clients that have it
+	// (kgo.ClientID): not of other services, and not of the test's own calls.
+	ClientID string
+	Action   Action
+	// MayMiss: that it never fires does not fail the test. A sweep counts Nth up
+	// until that happens, and then has seen every request.
+	MayMiss bool
 }
 
 // Action is what happens to a request, made by the functions below.
@@ -74,6 +80,18 @@ func Delay(d time.Duration) Action { return does(fault.Delay(d)) }
 // or above them all. A request whose answer has no place for a code goes on, and
 // the fault has not fired.
 func Answer(code int16) Action { return does(fault.Answer(code)) }
+
+// AnswerDone does what is asked and answers a Kafka error code, as Answer does,
+// all the same.
+func AnswerDone(code int16) Action { return does(fault.AnswerDone(code)) }
+
+// LateAnswer does what is asked at once and answers only d later; what comes
+// behind it on its connection waits too.
+func LateAnswer(d time.Duration) Action { return does(fault.LateAnswer(d)) }
+
+// TruncateAnswer does what is asked and answers what cannot be decoded: the
+// first half.
+func TruncateAnswer() Action { return does(fault.TruncateAnswer()) }
 
 // Disconnect does what is asked, answers, and cuts the connection.
 func Disconnect() Action { return does(fault.Disconnect()) }
@@ -115,7 +133,7 @@ func BrokersPart(a, b int32, d time.Duration) Action {
 }
 
 // Inject plans a fault. The channel is closed when it fires. A fault that has
-// not fired when the test ends fails the test.
+// not fired when the test ends fails the test, unless it may miss.
 func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 	t.Helper()
 	switch {
@@ -133,6 +151,9 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 	if f.TransactionalID != "" {
 		out.Only = append(out.Only, fault.OfTransaction(f.TransactionalID))
 	}
+	if f.ClientID != "" {
+		out.Only = append(out.Only, fault.OfClient(f.ClientID))
+	}
 	if f.Key == StageKey {
 		out.Only = append(out.Only, stages)
 	}
@@ -143,7 +164,11 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 			}
 		}
 	}
-	return mustFire(t, c.plan.Add(out))
+	p := c.plan.Add(out)
+	if f.MayMiss {
+		return p.Fired()
+	}
+	return mustFire(t, p)
 }
 
 // mustFire fails the test at its end if the fault has not fired.

@@ -18,6 +18,7 @@ func TestFaults(t *testing.T) {
 	testkit.Deadline(t, 2*time.Minute)
 	for name, action := range map[string]Action{
 		"lose request": LoseRequest(), "lose answer": LoseAnswer(), "delay": Delay(3 * time.Second), "disconnect": Disconnect(), "twice": DeliverTwice(),
+		"late answer": LateAnswer(3 * time.Second), "half an answer": TruncateAnswer(), "done and refused": AnswerDone(kerr.NotCoordinator.Code),
 		"not coordinator": Answer(kerr.NotCoordinator.Code), "leader moves": LeaderMoves("in", 0, 2), "broker restarts": BrokerRestarts(1), "brokers part": BrokersPart(0, 2, 4*time.Second),
 	} {
 		for _, key := range []Key{ProduceKey, FindCoordinatorKey, InitProducerIDKey, EndTxnKey, HeartbeatKey, ShareFetchKey, StageKey} {
@@ -90,10 +91,12 @@ func TestFaultsThatDoNotFire(t *testing.T) {
 		k.Inject(t, Fault{Key: EndTxnKey, Action: LoseAnswer()})
 		k.Inject(t, Fault{Key: MetadataKey, Nth: 900, Action: LeaderMoves("in", 0, 0)})
 		k.Inject(t, Fault{Key: ProduceKey, Action: DeliverTwice()})
+		k.Inject(t, Fault{Key: ProduceKey, Nth: 900, Action: DeliverTwice(), MayMiss: true})
+		k.Inject(t, Fault{Key: ProduceKey, ClientID: "service", Action: DeliverTwice()})
 		k.Feed(t, numbers(1)...)
 	})
 	wantText(t, "unfired", failed,
-		"never fired: Metadata number 900: the leader of in-0 moves to broker 0", "never fired: EndTxn number 1: lose the answer")
+		"never fired: Produce number 1: deliver twice", "never fired: Metadata number 900: the leader of in-0 moves to broker 0", "never fired: EndTxn number 1: lose the answer")
 	for what, f := range map[string]Fault{
 		"has no Action":           {Key: EndTxnKey},
 		"no API key 999":          {Key: 999, Action: LoseAnswer()},

@@ -24,6 +24,7 @@ type Request struct {
 	Conn         uint64
 	Key, Version int16
 	Nth          int // of this key on the cluster, from 1
+	ClientID     string
 
 	q       frame.Request
 	staging wire.Profile
@@ -55,7 +56,7 @@ func (r Request) Exact() error {
 }
 
 // Action is what becomes of a request; the zero Action lets it go on. In order:
-// Before, Delay and Wait, what is done with it, Then, the answer.
+// Before, Delay and Wait, what is done with it, Then, Late, the answer.
 type Action struct {
 	Before      func()              // run when it has arrived, before anything is done with it
 	Delay       time.Duration       // handle it only after so long
@@ -65,8 +66,11 @@ type Action struct {
 	Disconnect  bool                // handle it, answer, then cut the connection
 	Twice       bool                // handle it twice, one after the other; the client gets the first answer
 	Answer      kmsg.Response       // answer this, unhandled
+	Instead     kmsg.Response       // handle it, and answer this
 	After       func(kmsg.Response) // sees, and may change, the answer; not of what kfake answers
 	Then        func()              // run when it was handled, before it is answered
+	Late        time.Duration       // answer it only so long after it was handled
+	Truncate    bool                // answer the first half, in a frame of that length
 }
 
 // SetIntercept replaces the Intercept; nil for none.
@@ -101,7 +105,7 @@ func (c *Cluster) note(node int32, conn uint64, q frame.Request) Action {
 	if fn == nil {
 		return Action{}
 	}
-	return fn(Request{Node: node, Conn: conn, Key: q.Key, Version: q.Version, Nth: t.Requests, q: q, staging: c.staging(node)})
+	return fn(Request{Node: node, Conn: conn, Key: q.Key, Version: q.Version, Nth: t.Requests, ClientID: q.ClientID, q: q, staging: c.staging(node)})
 }
 
 // errLost cuts a connection on purpose.
@@ -123,10 +127,16 @@ func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) 
 	if err := c.deed(ctx, act.Then); err != nil {
 		return nil, err
 	}
+	if err := pause(ctx, act.Late); err != nil {
+		return nil, err
+	}
 	if c.cfg.UnknownTags && out != nil {
 		if out, err = tagged(q, c.staging(conn.Node), out); err != nil {
 			return nil, err
 		}
+	}
+	if act.Truncate && out != nil {
+		out = frame.Halve(out)
 	}
 	switch {
 	case act.LoseRequest, act.LoseAnswer:
@@ -154,6 +164,10 @@ func (c *Cluster) fate(ctx context.Context, conn *front.Conn, q frame.Request, a
 		out = slices.Clone(out) // what kfake answered is valid until its next answer
 		_, err = c.handle(ctx, conn, q, Action{})
 	}
+	if err == nil && act.Instead != nil {
+		act.Instead.SetVersion(q.Version)
+		out = frame.AppendResponse(nil, q.CorrelationID, act.Instead)
+	}
 	return out, err
 }
 
@@ -174,15 +188,24 @@ func (c *Cluster) deed(ctx context.Context, fn func()) error {
 	}
 }
 
+// pause waits for d.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (a Action) wait(ctx context.Context) error {
-	if a.Delay > 0 {
-		late := time.NewTimer(a.Delay)
-		defer late.Stop()
-		select {
-		case <-late.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := pause(ctx, a.Delay); err != nil {
+		return err
 	}
 	if a.Wait == nil {
 		return nil

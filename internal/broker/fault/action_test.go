@@ -213,6 +213,8 @@ func TestActions(t *testing.T) {
 			{Disconnect(), false, 0, 1},
 			{DeliverTwice(), false, 0, s.repeat},
 			{Answer(code), false, code, 0},
+			{AnswerDone(code), false, code, 1},
+			{TruncateAnswer(), true, 0, 1},
 			{Action{}, false, 0, 1},
 		} {
 			t.Run(name+", "+tc.action.String(), func(t *testing.T) {
@@ -295,29 +297,44 @@ func plainConfig() broker.Config {
 	}
 }
 
-// A delay is as long as it says, on whatever clock the cluster runs.
+// A delay is as long as it says, on whatever clock the cluster runs; and what is
+// delayed is what the action says, the work or only its answer.
 func TestDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		var network kfake.VirtualNetwork
-		plan := New(1)
-		cfg := plainConfig()
-		cfg.Ports, cfg.Listen = []int{9092}, network.Listen
-		w := startWorld(ctx, t, plan, cfg, kgo.Dialer(network.DialContext))
-		w.request(ctx, 0, initProducer("before"))
-		planned := plan.Add(Fault{Key: int16(kmsg.InitProducerID), Action: Delay(7 * time.Second)})
-		began := time.Now()
-		w.request(ctx, 0, initProducer("x"))
-		if d := time.Since(began); d != 7*time.Second || planned.Count() != 1 {
-			t.Errorf("answered after %v, fired %d times", d, planned.Count())
-		}
-		w.request(ctx, 0, initProducer("y"))
-		if d := time.Since(began); d != 7*time.Second {
-			t.Errorf("the next was answered after %v", d)
-		}
-		if at := plan.Firings()[0].At; !at.Equal(began) {
-			t.Errorf("fired at %v, sent at %v", at, began)
+	for _, tc := range []struct {
+		action Action
+		epoch  int16 // of the id while the client waits
+	}{{Delay(7 * time.Second), -1}, {LateAnswer(7 * time.Second), 0}} {
+		t.Run(tc.action.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testDelay(t, tc.action, tc.epoch) })
+		})
+	}
+}
+
+func testDelay(t *testing.T, action Action, epoch int16) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var network kfake.VirtualNetwork
+	plan := New(1)
+	cfg := plainConfig()
+	cfg.Ports, cfg.Listen = []int{9092}, network.Listen
+	w := startWorld(ctx, t, plan, cfg, kgo.Dialer(network.DialContext))
+	w.request(ctx, 0, initProducer("before"))
+	planned := plan.Add(Fault{Key: int16(kmsg.InitProducerID), Action: action})
+	began := time.Now()
+	time.AfterFunc(6*time.Second, func() {
+		if got := w.transaction().ProducerEpoch; got != epoch {
+			t.Errorf("the id has epoch %d a second before the answer, want %d", got, epoch)
 		}
 	})
+	w.request(ctx, 0, initProducer("x"))
+	if d := time.Since(began); d != 7*time.Second || planned.Count() != 1 {
+		t.Errorf("answered after %v, fired %d times", d, planned.Count())
+	}
+	w.request(ctx, 0, initProducer("y"))
+	if d := time.Since(began); d != 7*time.Second {
+		t.Errorf("the next was answered after %v", d)
+	}
+	if at := plan.Firings()[0].At; !at.Equal(began) {
+		t.Errorf("fired at %v, sent at %v", at, began)
+	}
 }

@@ -51,6 +51,9 @@ type Match func(broker.Request) bool
 // AtNode matches requests to one node.
 func AtNode(node int32) Match { return func(r broker.Request) bool { return r.Node == node } }
 
+// OfClient matches requests of clients with an id.
+func OfClient(id string) Match { return func(r broker.Request) bool { return r.ClientID == id } }
+
 // OfTransaction matches requests that name a transactional id.
 func OfTransaction(id string) Match {
 	return func(r broker.Request) bool {
@@ -104,6 +107,16 @@ func Delay(d time.Duration) Action {
 	return action(fmt.Sprintf("delay by %v", d), broker.Action{Delay: d})
 }
 
+// LateAnswer handles the request and answers only d later; what comes behind it
+// on its connection waits too.
+func LateAnswer(d time.Duration) Action {
+	return action(fmt.Sprintf("answer %v late", d), broker.Action{Late: d})
+}
+
+// TruncateAnswer handles the request and answers the first half, in a frame of
+// that length.
+func TruncateAnswer() Action { return action("truncate the answer", broker.Action{Truncate: true}) }
+
 // Hold is Delay until the channel is closed.
 func Hold(until <-chan struct{}) Action { return action("hold", broker.Action{Wait: until}) }
 
@@ -112,11 +125,23 @@ func Hold(until <-chan struct{}) Action { return action("hold", broker.Action{Wa
 // matches, and until then Planned.Err says why it has not fired.
 func Answer(code int16) Action {
 	return Action{fmt.Sprintf("answer code %d", code), func(r broker.Request) (broker.Action, error) {
-		m := r.Message()
-		if m == nil {
-			return broker.Action{}, fmt.Errorf("%w: the request cannot be decoded", ErrNoPlace)
-		}
-		resp, err := Respond(m, code)
+		resp, err := respondTo(r, code)
 		return broker.Action{Answer: resp}, err
 	}}
+}
+
+// AnswerDone is Answer, but that the request is handled first.
+func AnswerDone(code int16) Action {
+	return Action{fmt.Sprintf("do it and answer code %d", code), func(r broker.Request) (broker.Action, error) {
+		resp, err := respondTo(r, code)
+		return broker.Action{Instead: resp}, err
+	}}
+}
+
+func respondTo(r broker.Request, code int16) (kmsg.Response, error) {
+	m := r.Message()
+	if m == nil {
+		return nil, fmt.Errorf("%w: the request cannot be decoded", ErrNoPlace)
+	}
+	return Respond(m, code)
 }

@@ -135,6 +135,14 @@ func finish(buf []byte) []byte {
 	return buf
 }
 
+// Halve gives the first half of an answer, in a frame that says so: what a
+// decoder finds is cut short, and the connection goes on.
+func Halve(answer []byte) []byte {
+	const header = 8 // length and correlation id
+	half := append([]byte(nil), answer[:header+(len(answer)-header)/2]...)
+	return finish(half)
+}
+
 // AppendRequest makes the frame of a request.
 func AppendRequest(buf []byte, correlationID int32, clientID string, req kmsg.Request) []byte {
 	buf = append(buf[:0], 0, 0, 0, 0)
