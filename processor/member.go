@@ -164,6 +164,10 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 		select {
 		case <-alarm.C:
 		case c := <-m.called:
+			if hard.Err() != nil { // that ended its context too: no failure of its records
+				m.stopCall(c)
+				return nil
+			}
 			m.handled(time.Now(), c)
 		case t := <-m.ended:
 			if err := m.concluded(time.Now(), t); err != nil {

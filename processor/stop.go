@@ -163,23 +163,29 @@ func (m *member) endCalls(bound context.Context) {
 	for len(m.calls) > 0 {
 		select {
 		case c := <-m.called:
-			if _, ours := m.calls[c.call]; ours {
-				m.stopCall(c.call)
-			}
+			m.stopCall(c)
 			continue
 		case <-grace.C:
 		case <-bound.Done():
 		}
 		for c := range m.calls {
 			m.log.Error("sharetxn: a handler did not return at the hard stop", "group", m.cfg.Group, "record", where(c.items[0]), "records", len(c.items))
-			m.stopCall(c)
+			m.putBack(c)
 		}
 	}
 	close(m.gone)
 }
 
-// stopCall puts a call's records back, undecided.
-func (m *member) stopCall(c *call) {
+// stopCall takes the result of a call that a hard stop has ended, and which says
+// nothing of its records.
+func (m *member) stopCall(c called) {
+	if _, ours := m.calls[c.call]; ours {
+		m.putBack(c.call)
+	}
+}
+
+// putBack puts a call's records back, undecided.
+func (m *member) putBack(c *call) {
 	m.over(c)
 	m.hand.groups = append(m.hand.groups, newGroup(time.Now(), c.items...))
 }

@@ -176,6 +176,41 @@ func TestStopOrder(t *testing.T) {
 	})
 }
 
+// A handler that a hard stop interrupts has not failed, whatever it returns: the
+// dead letter of a record on its last delivery says that the processor stopped.
+func TestHardStopIsNoFailure(t *testing.T) {
+	inAll(t, func(t *testing.T, on setting) {
+		w := start(t, on, sharetxntest.Group("g", sharetxntest.GroupConfig{DeliveryLimit: on.least()}))
+		const runs, records = 6, 8
+		for i := range runs { // whether the stop or what handlers return is seen first is chance
+			w.feedMore(t, i*records, records)
+			w.useDelivery(t, records)
+			in := make(chan struct{})
+			p := w.processor(t, processor.Config{Concurrency: records, Handler: w.told(in, untilEnded)})
+			done := make(chan error, 1)
+			go func() { done <- p.Run(t.Context()) }()
+			<-in
+			hard, end := context.WithCancel(t.Context())
+			end()
+			if err := p.Stop(hard); err == nil {
+				t.Error("Stop: no error, and it was a hard one")
+			}
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+		dead := w.Committed(t, "dead")
+		if len(dead) != runs*records {
+			t.Errorf("%d dead letters, want %d", len(dead), runs*records)
+		}
+		for _, r := range dead {
+			if reason := header(r, processor.HeaderReason); !strings.Contains(reason, "the processor stopped on the last delivery") {
+				t.Errorf("dead letter of %s says %q", r.Value, reason)
+			}
+		}
+	})
+}
+
 // What is on its last delivery is not given back at a stop, since the broker
 // would archive it.
 func TestStopOnLastDelivery(t *testing.T) {
