@@ -37,6 +37,11 @@ type TxnEnd struct {
 	Stage      time.Duration // TxnShareAcknowledge, all leaders
 	End        time.Duration // EndTxn, resolution included
 	LockMargin time.Duration // left of the earliest acquisition lock when staging began, or would have; 0 without acknowledgements
+
+	// ProducerID and ProducerEpoch are those of its batches and of what it staged, by
+	// which it is found in logs; -1 if nothing was sent.
+	ProducerID    int64
+	ProducerEpoch int16
 }
 
 // HookStage sees each TxnShareAcknowledge request.

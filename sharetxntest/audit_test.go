@@ -115,7 +115,7 @@ func TestDeliveryLimit(t *testing.T) {
 			k.WaitDrained(t, "g")
 			k.AssertExactlyOnce(t, "g")
 		})
-		wantText(t, "failures", failed, "acknowledged nothing", "lost: in-0 offset 0: archived after 2 deliveries, its limit")
+		wantText(t, "failures", failed, "acknowledged nothing", "I7 archived: in-0 offset 0: archived after 2 deliveries, its limit")
 	})
 }
 

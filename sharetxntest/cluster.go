@@ -11,6 +11,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/fault"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -28,6 +29,8 @@ type Cluster struct {
 	log      *slog.Logger
 	client   *kgo.Client // the test's own
 	admin    *kadm.Client
+	witness  *witness // of what clients are told
+	readers  []*reader
 }
 
 // Start starts a cluster for the test and closes it when the test ends, after
@@ -63,6 +66,7 @@ func Start(t testing.TB, opts ...Opt) *Cluster {
 	}
 	t.Cleanup(b.Close)
 	c.broker = b
+	c.witness = &witness{note: b.Note, begun: make(map[string]int64), ended: make(map[check.Txn]int64)}
 	// Only now: a client that a test before this one left may know the port.
 	b.SetIntercept(c.intercept)
 	b.TreatMarkers(c.plan.Treat)
@@ -103,7 +107,7 @@ func (c *Cluster) Kafka() []kgo.Opt {
 func (c *Cluster) Connect(t testing.TB, opts ...sharetxn.Opt) *sharetxn.Cluster {
 	t.Helper()
 	cl, err := sharetxn.Connect(append([]sharetxn.Opt{
-		sharetxn.Kafka(c.Kafka()...), sharetxn.WithProfile(c.cfg.profile), sharetxn.Logger(c.log),
+		sharetxn.Kafka(c.Kafka()...), sharetxn.WithProfile(c.cfg.profile), sharetxn.Logger(c.log), sharetxn.WithHooks(c.witness),
 	}, opts...)...)
 	if err != nil {
 		t.Fatalf("sharetxntest.Connect: %v", err)

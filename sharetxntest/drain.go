@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
 )
 
 // WaitDrained waits until the group has nothing left of all topics that its
@@ -34,6 +35,7 @@ func (c *Cluster) drained(ctx context.Context, group string, ended <-chan struct
 		left, err := c.left(ctx, group)
 		switch {
 		case err == nil && len(left) == 0:
+			c.broker.Note(check.Drained{})
 			return nil
 		case err == nil:
 			err = errors.New(strings.Join(left, "; "))

@@ -177,7 +177,12 @@ func (t *Transaction) finish(ctx context.Context, op string, j judgement) (share
 		err = m.ended(op, j.outcome, t.cause)
 	}
 	t.conclude(op, j, err)
+	sent := unknownIdentity
+	if t.touched {
+		sent = t.ident
+	}
 	m.onEnd(ctx, sharetxn.TxnEnd{
+		ProducerID: sent.id, ProducerEpoch: sent.epoch,
 		TxnStart: t.event, Outcome: j.outcome, Err: err,
 		Records: t.buffer.offsets(), Outputs: int(t.delivered.Load()),
 		Flush: t.spent.flush, Stage: t.spent.stage, End: t.spent.end, LockMargin: t.spent.lockMargin,

@@ -5,11 +5,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/history"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
+	"github.com/sharetxn/sharetxn/internal/ledger/entry"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -31,9 +35,41 @@ func (c *Cluster) produced(req *kmsg.ProduceRequest, writes []batchTo, answer []
 	for _, w := range writes {
 		if base, ok := bases[w.to]; ok {
 			c.history.Add(history.Produced{Writer: w.writer, Partition: w.to, First: base, Last: base + w.last})
+			c.entries(w)
 		}
 	}
 	return nil
+}
+
+// entries keeps what a batch to a commit ledger says. What is no entry is for the
+// ledger's readers to complain of.
+func (c *Cluster) entries(w batchTo) {
+	group, ledger := strings.CutPrefix(w.to.Topic, entry.TopicPrefix)
+	if !ledger {
+		return
+	}
+	raw := kmsg.NewFetchResponseTopicPartition()
+	raw.RecordBatches, raw.HighWatermark, raw.LastStableOffset = w.raw, w.last+1, w.last+1
+	got, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Topic: w.to.Topic}, &raw, kgo.DefaultDecompressor(), nil)
+	for _, r := range got.Records {
+		p, err := entry.Parse(r.Value)
+		if err != nil || p.Entry == nil {
+			continue
+		}
+		for _, span := range p.Entry.Ranges {
+			c.history.Add(history.Entry{
+				Writer: w.writer, Group: group, Generation: p.Entry.Generation,
+				Source: txn.Partition{Topic: c.TopicName(p.Entry.TopicID), Partition: p.Entry.Partition}, First: span.First, Last: span.Last,
+			})
+		}
+	}
+}
+
+// Note adds what a client saw to the history, if one is kept.
+func (c *Cluster) Note(e check.Event) {
+	if c.history != nil {
+		c.history.Add(e)
+	}
 }
 
 // errNoHistory is given where Config.History is not set.
@@ -46,8 +82,9 @@ func (c *Cluster) Facts(ctx context.Context, group string, outputs ...string) (h
 	if c.history == nil {
 		return history.Facts{}, errNoHistory
 	}
+	events, times := c.history.Events()
 	f := history.Facts{
-		Group: group, Profile: c.cfg.Profile, Events: c.history.Events(), Outputs: outputs,
+		Group: group, Profile: c.cfg.Profile, Events: events, Times: times, Outputs: outputs,
 		Topics: make(map[[16]byte]string), Shares: c.PartitionStates(group), Logs: make(map[txn.Partition]history.Log),
 	}
 	topics := make(map[string]bool)

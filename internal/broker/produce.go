@@ -25,7 +25,8 @@ const (
 type batchTo struct {
 	to     txn.Partition
 	writer txn.Key
-	last   int64 // offset of its last record, from its first
+	last   int64  // offset of its last record, from its first
+	raw    []byte // as it came
 }
 
 // produce registers the partitions of a transactional produce with the
@@ -72,6 +73,7 @@ func (c *Cluster) writes(node int32, req *kmsg.ProduceRequest) (out []batchTo) {
 					ProducerEpoch: int16(binary.BigEndian.Uint16(p.Records[batchProducerEpoch:])),
 				},
 				last: int64(int32(binary.BigEndian.Uint32(p.Records[batchLastDelta:]))),
+				raw:  p.Records,
 			})
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -127,7 +128,7 @@ func (w *world) copyNext(ctx context.Context, partition int32) {
 }
 
 // audit gives what is wrong with all that happened.
-func (w *world) audit(ctx context.Context) []history.Finding {
+func (w *world) audit(ctx context.Context) []check.Finding {
 	w.t.Helper()
 	facts, err := w.Facts(ctx, "g", "out")
 	if err != nil {
@@ -442,7 +443,7 @@ func TestRestartWhileStaged(t *testing.T) {
 				t.Fatalf("visible %q, want it twice", got)
 			}
 			found := w.audit(ctx)
-			if len(found) == 0 || slices.ContainsFunc(found, func(f history.Finding) bool { return !f.Conceded }) {
+			if len(found) == 0 || slices.ContainsFunc(found, func(f check.Finding) bool { return !f.Conceded }) {
 				t.Fatalf("audit: %v, want conceded duplicates only", found)
 			}
 			w.SetIntercept(nil)

@@ -17,7 +17,7 @@ import (
 // layers are DESIGN.md's map from the ground up. A folder may import what lies
 // in a layer below its own, and its own folders.
 var layers = [][]string{
-	{"acks", "groupmeta", "internal/kopts", "examples/data", "internal/brokers", "internal/ledger/entry"},
+	{"acks", "groupmeta", "internal/kopts", "examples/data", "internal/brokers", "internal/ledger/entry", "sharetxntest/check"},
 	{"internal/bind", "internal/wire", "internal/brokerconfig", "internal/ledger/index", "internal/ledger/rules"},
 	{"internal/probe"},
 	{"internal/core"},

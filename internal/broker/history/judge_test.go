@@ -141,17 +141,17 @@ func TestSpoiled(t *testing.T) {
 		conceded bool
 	}{
 		"acknowledged by two": {spoil: add(acquired(1, 1, 2), staged(fourth, 1, 1, 2, acks.Accept), decided(fourth, true), resolved(fourth, 1, 1, 2, share.Acknowledged)),
-			want: []string{"duplicate: in-0 offset 1: acknowledged by transaction p (7/0), transaction p (8/0) (not conceded)"}},
+			want: []string{"I1 duplicate: in-0 offset 1: acknowledged by transaction p (7/0), transaction p (8/0) (not conceded)"}},
 		"acknowledged by two, lost without a right to": {spoil: func(f *Facts) { lose(f, share.LostLock) },
-			want: []string{"duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2) (not conceded)"}},
+			want: []string{"I1 duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2) (not conceded)"}},
 		"lock ended while staged": {profile: wire.KIP93, conceded: true, spoil: func(f *Facts) { lose(f, share.LostLock) },
-			want: []string{"duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2) (conceded: its lock ended while it was staged)"}},
+			want: []string{"I1 duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2) (conceded: its lock ended while it was staged)"}},
 		"leader lost while staged": {profile: wire.KIP93, conceded: true, spoil: func(f *Facts) { lose(f, share.LostLeader) },
-			want: []string{"duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2) (conceded: its leader or broker was lost while it was staged)"}},
+			want: []string{"I1 duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2) (conceded: its leader or broker was lost while it was staged)"}},
 		"one of three not lost": {profile: wire.KIP93, spoil: func(f *Facts) {
 			lose(f, share.LostLeader)
 			add(acquired(3, 3, 3), staged(fourth, 3, 3, 3, acks.Accept), decided(fourth, true), resolved(fourth, 3, 3, 3, share.Acknowledged))(f)
-		}, want: []string{"duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2), transaction p (8/0) (not conceded)"}},
+		}, want: []string{"I1 duplicate: in-0 offset 3: acknowledged by transaction p (7/1), transaction p (7/2), transaction p (8/0) (not conceded)"}},
 		"undone before the answer": {profile: wire.KIP93, spoil: func(f *Facts) {
 			staging := staged(third, 0, 1, 1, acks.Accept)
 			undone := staging
@@ -159,81 +159,81 @@ func TestSpoiled(t *testing.T) {
 			f.Events = slices.Insert(f.Events, 1, Event(staging), Event(undone))
 		}},
 		"acknowledged and accepted plainly": {spoil: add(acquired(0, 1, 2), plain(share.EventDecided, 0, 1, 2, acks.Accept, share.Acknowledged)),
-			want: []string{"duplicate: in-0 offsets 0 to 1: acknowledged by transaction p (7/0), and plainly"}},
+			want: []string{"I1 duplicate: in-0 offsets 0 to 1: acknowledged by transaction p (7/0), and plainly"}},
 		"accepted plainly": {spoil: grow(acquired(4, 4, 1), plain(share.EventDecided, 4, 4, 1, acks.Accept, share.Acknowledged)),
-			want: []string{"lost: in-0 offset 4: accepted plainly, outside of any transaction"}},
+			want: []string{"I1 lost: in-0 offset 4: accepted plainly, outside of any transaction"}},
 		"rejected plainly": {spoil: grow(acquired(4, 4, 1), plain(share.EventDecided, 4, 4, 1, acks.Reject, share.Archived))},
 		"released at the limit": {spoil: grow(acquired(4, 4, 1), plain(share.EventReleased, 4, 4, 1, acks.Release, share.Archived)),
-			want: []string{"lost: in-0 offset 4: archived after 1 deliveries, its limit"}},
+			want: []string{"I7 archived: in-0 offset 4: archived after 1 deliveries, its limit"}},
 		"expired at the limit": {spoil: grow(acquired(4, 4, 1), plain(share.EventExpired, 4, 4, 1, 0, share.Archived)),
-			want: []string{"lost: in-0 offset 4: archived after 1 deliveries, its limit"}},
+			want: []string{"I7 archived: in-0 offset 4: archived after 1 deliveries, its limit"}},
 		"a gap that was a record": {spoil: grow(acquired(4, 4, 1), plain(share.EventDecided, 4, 4, 1, acks.Gap, share.Archived)),
-			want: []string{"lost: in-0 offset 4: ARCHIVED by no committed transaction"}},
+			want: []string{"I1 lost: in-0 offset 4: archived by no committed transaction"}},
 		"acknowledged by an abort": {spoil: func(f *Facts) {
 			grow(acquired(4, 4, 1), staged(fourth, 4, 4, 1, acks.Accept), decided(fourth, false), resolved(fourth, 4, 4, 1, share.Acknowledged))(f)
 		}, want: []string{
-			"lost: in-0 offset 4: ACKNOWLEDGED by no committed transaction",
-			"contradiction: in-0 offset 4: its acknowledgement did not follow its transaction",
+			"I1 contradiction: in-0 offset 4: its acknowledgement did not follow its transaction",
+			"I1 lost: in-0 offset 4: acknowledged by no committed transaction",
 		}},
 		"given back by a commit": {spoil: func(f *Facts) {
 			grow(acquired(4, 4, 1), staged(fourth, 4, 4, 1, acks.Accept), decided(fourth, true), resolved(fourth, 4, 4, 1, share.Available))(f)
 			f.Shares[0] = share.PartitionState{Topic: in, Start: 4, End: 5, Available: 1}
 		}, want: []string{
-			"contradiction: in-0 offset 4: its acknowledgement did not follow its transaction",
-			"left: in-0 offset 4: not done for the group",
+			"I1 contradiction: in-0 offset 4: its acknowledgement did not follow its transaction",
+			"I3 left: in-0 offset 4: not done for the group",
 		}},
 		"counted twice": {spoil: grow(acquired(4, 4, 2), plain(share.EventDecided, 4, 4, 2, acks.Reject, share.Archived)),
-			want: []string{"miscounted: in-0 offset 4: a delivery did not count one more"}},
+			want: []string{"I7 miscounted: in-0 offset 4: a delivery did not count one more"}},
 		"not counted": {spoil: grow(acquired(4, 4, 1), plain(share.EventReleased, 4, 4, 1, acks.Release, share.Available), acquired(4, 4, 1), plain(share.EventDecided, 4, 4, 1, acks.Reject, share.Archived)),
-			want: []string{"miscounted: in-0 offset 4: a delivery did not count one more"}},
+			want: []string{"I7 miscounted: in-0 offset 4: a delivery did not count one more"}},
 		"forgotten by a new leader": {spoil: grow(acquired(4, 4, 1), plain(share.EventForgotten, 4, 4, 0, 0, share.Available), acquired(4, 4, 1), plain(share.EventDecided, 4, 4, 1, acks.Reject, share.Archived))},
 		"acquired at rest": {spoil: func(f *Facts) {
 			grow(acquired(4, 4, 1))(f)
 			f.Shares[0] = share.PartitionState{Topic: in, Start: 4, End: 5, Acquired: 1}
-		}, want: []string{"left: in-0 offset 4: 1 acquired and 0 staged at rest", "left: in-0 offset 4: not done for the group"}},
+		}, want: []string{"I3 left: in-0 offset 4: 1 acquired and 0 staged at rest", "I3 left: in-0 offset 4: not done for the group"}},
 		"staged at rest": {spoil: func(f *Facts) {
 			grow(acquired(4, 4, 1), staged(fourth, 4, 4, 1, acks.Accept))(f)
 			f.Shares[0] = share.PartitionState{Topic: in, Start: 4, End: 5, Pending: 1}
-		}, want: []string{"left: in-0 offset 4: 0 acquired and 1 staged at rest", "left: in-0 offset 4: not done for the group"}},
+		}, want: []string{"I3 left: in-0 offset 4: 0 acquired and 1 staged at rest", "I3 left: in-0 offset 4: not done for the group"}},
 		"never read": {spoil: func(f *Facts) {
 			f.Logs[source] = logOf(Batch{First: 0, Last: 3}, Batch{First: 4, Last: 6})
 			f.Logs[txn.Partition{Topic: "in", Partition: 1}] = logOf(Batch{First: 0, Last: 1}, marker(fourth, 2, true))
-		}, want: []string{"left: in-0 offsets 4 to 6: not done for the group", "left: in-1 offsets 0 to 1: not done for the group"}},
+		}, want: []string{"I3 left: in-0 offsets 4 to 6: not done for the group", "I3 left: in-1 offsets 0 to 1: not done for the group"}},
 		"passed over": {spoil: grow(acquired(4, 4, 1), plain(share.EventReleased, 4, 4, 1, acks.Release, share.Available)),
-			want: []string{"lost: in-0 offset 4: passed over by the group's start offset while it was AVAILABLE"}},
+			want: []string{"I1 lost: in-0 offset 4: passed over by the group's start offset while it was available"}},
 		"hangs": {spoil: func(f *Facts) {
 			l := logOf(append(slices.Clone(f.Logs[out].Batches), data(fourth, 7, 8))...)
 			l.Bounds.LastStable = 7
 			f.Logs[out] = l
-		}, want: []string{"hanging: out-0 offsets 7 to 8: the last stable offset is below the high watermark: a transaction has not ended"}},
+		}, want: []string{"I3 hanging: out-0 offsets 7 to 8: the last stable offset is below the high watermark: a transaction has not ended"}},
 		"published and acknowledged nothing": {spoil: func(f *Facts) {
 			publish(f, fourth, true)
 			add(decided(fourth, true))(f)
-		}, want: []string{"unacknowledged: out-0 offset 7: published by transaction p (8/0), which acknowledged nothing"}},
+		}, want: []string{"I1 unacknowledged: out-0 offset 7: published by transaction p (8/0), which acknowledged nothing"}},
 		"published, and its staging undone": {spoil: func(f *Facts) {
 			publish(f, fourth, true)
 			undone := staged(fourth, 0, 1, 1, acks.Accept)
 			undone.Kind, undone.To = share.EventRolledBack, share.Acquired
 			f.Events = slices.Insert(f.Events, 1, Event(staged(fourth, 0, 1, 1, acks.Accept)), Event(undone), Event(decided(fourth, true)))
-		}, want: []string{"unacknowledged: out-0 offset 7: published by transaction p (8/0), which acknowledged nothing"}},
+		}, want: []string{"I1 unacknowledged: out-0 offset 7: published by transaction p (8/0), which acknowledged nothing"}},
 		"published by an abort": {spoil: func(f *Facts) {
 			publish(f, fourth, true)
 			add(decided(fourth, false))(f)
-		}, want: []string{"stray: out-0 offset 7: visible, and transaction p (8/0) did not commit"}},
+		}, want: []string{"I4 stray: out-0 offset 7: visible, and transaction p (8/0) did not commit"}},
 		"published by nobody": {spoil: func(f *Facts) { publish(f, fourth, true) },
-			want: []string{"stray: out-0 offset 7: visible, and transaction 8/0 did not commit"}},
+			want: []string{"I4 stray: out-0 offset 7: visible, and transaction 8/0 did not commit"}},
 		"published outside": {spoil: func(f *Facts) {
 			f.Logs[out] = logOf(append(slices.Clone(f.Logs[out].Batches), Batch{First: 7, Last: 7, Writer: fourth})...)
-		}, want: []string{"stray: out-0 offset 7: visible, and written outside of any transaction"}},
+		}, want: []string{"I1 stray: out-0 offset 7: visible, and written outside of any transaction"}},
 		"committed and not visible": {spoil: func(f *Facts) { f.Logs[out].Batches[1].Commit = false },
-			want: []string{"missing: out-0 offsets 0 to 1: transaction p (7/0) committed it, and it is not visible"}},
+			want: []string{"I4 missing: out-0 offsets 0 to 1: transaction p (7/0) committed it, and it is not visible"}},
 		"retention took outputs": {spoil: func(f *Facts) {
 			l := logOf(f.Logs[out].Batches[3:]...)
 			l.Bounds.Start = 4
 			f.Logs[out] = l
 		}},
 		"on another topic": {spoil: func(f *Facts) { f.Outputs = []string{"out"} },
-			want: []string{"elsewhere: dead-0 offset 0: published by transaction p (7/0), on a topic that is not among the outputs"}},
+			want: []string{"I1 elsewhere: dead-0 offset 0: published by transaction p (7/0), on a topic that is not among the outputs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.profile == wire.None {

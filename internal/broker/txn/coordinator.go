@@ -67,6 +67,8 @@ type Config struct {
 	// Observe is told of each decision, under the coordinator's lock: it must be
 	// quick and must not call back. Nil: nobody is.
 	Observe func(Event)
+	// Initialised is told of each InitProducerId that worked, in the same way.
+	Initialised func(Initialised)
 }
 
 // Coordinator is safe for concurrent use.
@@ -163,6 +165,9 @@ func (c *Coordinator) InitProducerID(ctx context.Context, node int32, req *kmsg.
 		case initRepeat:
 			t.status, t.timeout = Empty, timeout
 			resp.ProducerID, resp.ProducerEpoch = t.id, t.epoch
+			if c.cfg.Initialised != nil {
+				c.cfg.Initialised(Initialised{TransactionalID: t.name, Key: Key{t.id, t.epoch}})
+			}
 		}
 		c.mu.Unlock()
 		return resp

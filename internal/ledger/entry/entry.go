@@ -8,6 +8,9 @@ import (
 	"strconv"
 )
 
+// TopicPrefix begins the name of every ledger topic; the group's name follows.
+const TopicPrefix = "__sharetxn_ledger."
+
 // MaxRanges is how many ranges one Entry holds. An offset takes at most 9 bytes
 // and so does a length, so the largest Entry stays below 400 kB: far from the
 // 1 MiB that brokers and producers take by default. Split cuts what is larger.

@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 )
 
 // prefix begins the name of every ledger topic.
-const prefix = "__sharetxn_ledger."
+const prefix = entry.TopicPrefix
 
 // maxName is the longest name that Kafka allows for a topic, in bytes.
 const maxName = 249
