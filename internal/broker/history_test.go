@@ -70,6 +70,7 @@ func TestHistory(t *testing.T) {
 		return txn.Event{TransactionalID: "x", Writer: k, Commit: commit, ByProducer: true, Applied: applied, Partitions: []txn.Partition{out}}
 	}
 	events := []history.Event{
+		txn.Initialised{TransactionalID: "x", Key: writers[0]},
 		produced(0, writers[0]), produced(1, writers[0]), decided(writers[0], true, false), decided(writers[0], true, true),
 		produced(3, writers[1]), produced(4, writers[1]), decided(writers[1], false, false), decided(writers[1], false, true),
 		produced(6, writers[2]),
