@@ -27,7 +27,7 @@ DURING   ?= 6m
 SEED     ?= 1
 DURATION ?= 1h
 
-.PHONY: help demo demo-kafka test test-kafka-matrix endurance soak-ledger chaos lint bench fuzz clean
+.PHONY: help demo demo-kafka test test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,9 @@ test: $(GOTESTSUM) ## all tests of all modules, with the race detector
 
 test-kafka-matrix: $(GOTESTSUM) ## integration's tests on each Kafka version, as processes (VERSIONS="4.2.1" PACKAGES=./conformance)
 	@GOTESTSUM=$(GOTESTSUM) scripts/matrix "$(VERSIONS)" "$(PACKAGES)"
+
+sweep: ## every fault at every request of a small service's life, and two near an outcome; each record published once
+	@set -o pipefail; go test -count=1 -v -timeout=40m -run '^Test(OneFault|TwoFaults)$$' ./sweep -whole | grep -v '^=== \|^        --- PASS'
 
 endurance: ## a million records, four members, three brokers, and faults (RECORDS=60000 ROUNDS=1)
 	@cd integration && go test -count=1 -v -timeout=20m -run '^TestEndurance$$' ./endurance -records=$(RECORDS) -rounds=$(ROUNDS) -pace=8s

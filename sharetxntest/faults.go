@@ -21,6 +21,10 @@ type Key int16
 // refusal proves that it is staged.
 const StageKey Key = Key(fault.StageKey)
 
+// ProofKey is TxnShareAcknowledge where it is the handshake by which a broker
+// proves that it speaks it, and stages nothing.
+const ProofKey Key = StageKey - 1
+
 // Keys that tests of services ask for most.
 const (
 	ProduceKey          Key = 0
@@ -35,8 +39,11 @@ const (
 
 // String is Kafka's name of the API.
 func (k Key) String() string {
-	if k == StageKey {
+	switch k {
+	case StageKey:
 		return "TxnShareAcknowledge"
+	case ProofKey:
+		return "TxnShareAcknowledge's handshake"
 	}
 	return kmsg.NameForKey(int16(k))
 }
@@ -51,7 +58,10 @@ type Fault struct {
 	// ClientID, where it is set, counts only requests of clients that have it
 	// (kgo.ClientID): not of other services, and not of the test's own calls.
 	ClientID string
-	Action   Action
+	// After, where it is set, counts only requests that come when it is closed: what
+	// Inject gave for another fault, for example.
+	After  <-chan struct{}
+	Action Action
 	// MayMiss: that it never fires does not fail the test. A sweep counts Nth up
 	// until that happens, and then has seen every request.
 	MayMiss bool
@@ -141,12 +151,12 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 		t.Fatal("sharetxntest.Inject: the Fault has no Action")
 	case f.Nth < 0:
 		t.Fatalf("sharetxntest.Inject: Nth %d is below 0", f.Nth)
-	case f.Key != StageKey && kmsg.RequestForKey(int16(f.Key)) == nil:
+	case f.Key >= 0 && kmsg.RequestForKey(int16(f.Key)) == nil, f.Key < ProofKey:
 		t.Fatalf("sharetxntest.Inject: there is no API key %d", f.Key)
-	case f.Key == StageKey && c.cfg.stock:
+	case f.Key < 0 && c.cfg.stock:
 		t.Fatal("sharetxntest.Inject: StockKafka44 has no staging")
 	}
-	out := fault.Fault{Key: int16(f.Key), When: fault.When{Nth: max(f.Nth, 1)}, Action: f.Action.does}
+	out := fault.Fault{Key: max(int16(f.Key), fault.StageKey), When: fault.When{Nth: max(f.Nth, 1)}, Action: f.Action.does}
 	out.Name = fmt.Sprintf("%v number %d: %s", f.Key, out.Nth, f.Action.name)
 	if f.TransactionalID != "" {
 		out.Only = append(out.Only, fault.OfTransaction(f.TransactionalID))
@@ -154,8 +164,21 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 	if f.ClientID != "" {
 		out.Only = append(out.Only, fault.OfClient(f.ClientID))
 	}
-	if f.Key == StageKey {
+	if f.After != nil {
+		out.Only = append(out.Only, func(broker.Request) bool {
+			select {
+			case <-f.After:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+	switch f.Key {
+	case StageKey:
 		out.Only = append(out.Only, stages)
+	case ProofKey:
+		out.Only = append(out.Only, func(r broker.Request) bool { return !stages(r) })
 	}
 	if f.Action.before != nil {
 		out.Before = func() {

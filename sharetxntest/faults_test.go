@@ -21,7 +21,7 @@ func TestFaults(t *testing.T) {
 		"late answer": LateAnswer(3 * time.Second), "half an answer": TruncateAnswer(), "done and refused": AnswerDone(kerr.NotCoordinator.Code),
 		"not coordinator": Answer(kerr.NotCoordinator.Code), "leader moves": LeaderMoves("in", 0, 2), "broker restarts": BrokerRestarts(1), "brokers part": BrokersPart(0, 2, 4*time.Second),
 	} {
-		for _, key := range []Key{ProduceKey, FindCoordinatorKey, InitProducerIDKey, EndTxnKey, HeartbeatKey, ShareFetchKey, StageKey} {
+		for _, key := range []Key{ProduceKey, FindCoordinatorKey, InitProducerIDKey, EndTxnKey, HeartbeatKey, ShareFetchKey, ProofKey, StageKey} {
 			if key == InitProducerIDKey && name == "twice" {
 				continue // fences the producer: TestInitTwice
 			}
@@ -69,6 +69,32 @@ func TestFaultAims(t *testing.T) {
 	})
 }
 
+// A fault may wait for another's; of clients it may name one.
+func TestFaultsInTurn(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	synctest.Test(t, func(t *testing.T) {
+		k := Start(t, Topic("in", 1), Topic("out", 1))
+		k.Feed(t, numbers(5)...)
+		first := k.Inject(t, Fault{Key: EndTxnKey, Action: LoseAnswer()})
+		k.Inject(t, Fault{Key: EndTxnKey, After: first, Action: LoseRequest()})
+		never := make(chan struct{})
+		var others []<-chan struct{}
+		for _, f := range []Fault{{Key: EndTxnKey, After: never}, {Key: EndTxnKey, ClientID: "another"}} {
+			f.Action, f.MayMiss = Answer(kerr.ProducerFenced.Code), true
+			others = append(others, k.Inject(t, f))
+		}
+		k.RunUntilDrained(t, "g", copier{cl: k.Connect(t)})
+		for i, fired := range others {
+			select {
+			case <-fired:
+				t.Errorf("fault %d has met a request that it does not count", i)
+			default:
+			}
+		}
+		k.AssertExactlyOnce(t, "g", "out")
+	})
+}
+
 // A repeated InitProducerID fences whom it was for: nothing is published, and
 // the error says why.
 func TestInitTwice(t *testing.T) {
@@ -100,6 +126,7 @@ func TestFaultsThatDoNotFire(t *testing.T) {
 	for what, f := range map[string]Fault{
 		"has no Action":           {Key: EndTxnKey},
 		"no API key 999":          {Key: 999, Action: LoseAnswer()},
+		"no API key -3":           {Key: ProofKey - 1, Action: LoseAnswer()},
 		"Nth -1":                  {Key: EndTxnKey, Nth: -1, Action: LoseAnswer()},
 		"StockKafka44 has no sta": {Key: StageKey, Action: LoseAnswer()},
 	} {
