@@ -1,0 +1,154 @@
+// Mutants runs the mistakes of internal/mutants, each against the test that must
+// find it. First the tests run on the sources as they are: a test that fails
+// anyway finds nothing. Called by `make mutants`, from the module's folder.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/mutants"
+)
+
+var (
+	only    = flag.String("run", "", "only mutants whose name matches this regular expression")
+	workers = flag.Int("j", 2, "how many at a time")
+	control = flag.Bool("control", true, "run the tests on the sources as they are, first")
+	within  = flag.Duration("timeout", 4*time.Minute, "for each run of tests; one that takes longer is a finding too")
+)
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	all, err := chosen()
+	if err != nil {
+		return err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if *control {
+		for pkg, tests := range mutants.Packages(all) {
+			if out, err := test(ctx, pkg, tests); err != nil {
+				return fmt.Errorf("without any mistake, %s: %w\n%s", pkg, err, tail(out))
+			}
+		}
+		fmt.Printf("without any mistake all pass (%v)\n", time.Since(began).Round(time.Second))
+	}
+	results := make([]error, len(all))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, max(1, *workers))
+	for i, m := range all {
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			how, err := kill(ctx, root, m)
+			results[i] = err
+			if err != nil {
+				fmt.Printf("LIVES   %s: %v\n", m.Name, err)
+				return
+			}
+			fmt.Printf("killed  %s: %s\n", m.Name, how)
+		})
+	}
+	group.Wait()
+	lived := 0
+	for _, err := range results {
+		if err != nil {
+			lived++
+		}
+	}
+	fmt.Printf("%d mutants, %d killed, %d live (%v)\n", len(all), len(all)-lived, lived, time.Since(began).Round(time.Second))
+	if lived > 0 {
+		return fmt.Errorf("%d live", lived)
+	}
+	return nil
+}
+
+func chosen() ([]mutants.Mutant, error) {
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return nil, err
+	}
+	all, err := mutants.List()
+	if err != nil {
+		return nil, err
+	}
+	var out []mutants.Mutant
+	for _, m := range all {
+		if match.MatchString(m.Name) {
+			out = append(out, m)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no mutant has such a name")
+	}
+	return out, nil
+}
+
+// kill builds one mistake and runs its tests. It gives the first thing that they
+// say; an error if the mistake lives, or nothing could be run.
+func kill(ctx context.Context, root string, m mutants.Mutant) (how string, _ error) {
+	dir, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // of no use to anybody
+	overlay, err := mutants.Overlay(root, dir, m)
+	if err != nil {
+		return "", err
+	}
+	out, err := test(ctx, m.Package, m.Run, "-overlay", overlay, "-failfast")
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err == nil:
+		return "", fmt.Errorf("%s -run %s passes", m.Package, m.Run)
+	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
+		return "", fmt.Errorf("it does not build:\n%s", tail(out))
+	}
+	for line := range strings.Lines(out) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "--- FAIL: ") || strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line, nil
+		}
+	}
+	return "", fmt.Errorf("it fails, and no test says so:\n%s", tail(out))
+}
+
+// test runs tests of a package and gives what they print.
+func test(ctx context.Context, pkg, run string, options ...string) (string, error) {
+	args := append([]string{"test", "-count=1", "-timeout=" + within.String(), "-run", "^(" + run + ")$"}, options...)
+	out, err := exec.CommandContext(ctx, "go", append(args, pkg)...).CombinedOutput()
+	if strings.Contains(string(out), "[no tests to run]") {
+		return string(out), errors.New("there are no such tests")
+	}
+	return string(out), err
+}
+
+// tail is the end of a long output.
+func tail(out string) string {
+	const most = 2000
+	if len(out) > most {
+		return "..." + out[len(out)-most:]
+	}
+	return out
+}
