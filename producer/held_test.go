@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -76,7 +77,14 @@ func TestCloseWithUnansweredCommit(t *testing.T) {
 		p := w.producer(t, "tx", ResolveTimeout(unresolved), CloseTimeout(300*time.Millisecond))
 		bs := gather(ctx, t, c, 3)
 		f := w.inject(keyEndTxn, 1<<30, always(broker.Action{LoseAnswer: true}))
-		if out, err := w.one(ctx, p, bs, "it"); out != sharetxn.Unknown {
+		var tx *Txn
+		if out, err := p.InTransaction(ctx, join(bs), func(ctx context.Context, in *Txn) error {
+			tx = in
+			for _, b := range bs {
+				b.AcceptRest()
+			}
+			return tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("it")})
+		}); out != sharetxn.Unknown {
 			t.Fatalf("%v, %v", out, err)
 		}
 		if err := p.Close(); !errors.Is(err, sharetxn.ErrOutcomeUnknown) {
@@ -84,6 +92,9 @@ func TestCloseWithUnansweredCommit(t *testing.T) {
 		}
 		if f.fired.Load() < 2 {
 			t.Fatalf("the fault fired %d times", f.fired.Load())
+		}
+		if o := tx.Outcome(); o != sharetxn.Unknown {
+			t.Errorf("Close makes it %v", o)
 		}
 		w.SetIntercept(nil)
 		next := w.producer(t, "tx")

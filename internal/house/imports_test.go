@@ -37,6 +37,7 @@ var beside = map[string]int{
 	"internal/broker":  2,
 	"internal/testkit": 0,
 	"internal/house":   0,
+	"internal/mutants": 0,
 }
 
 var importRules = []rule{

@@ -236,38 +236,52 @@ func (s *story) see(v Visible) {
 	r.claim(claim{by: *v.Txn, verdict: verdict, delivery: r.delivered})
 }
 
-// turn takes a share event in.
-func (s *story) turn(e Event, line int) {
-	var at Turn
-	var by *Txn
+// turnOf is what share events have in common; zero of others.
+func turnOf(e Event) Turn {
 	switch e := e.(type) {
 	case Delivered:
-		at = e.Turn
+		return e.Turn
 	case Staged:
-		at, by = e.Turn, &e.Txn
-		s.txn(e.Txn).acks += e.Last - e.First + 1
+		return e.Turn
 	case Unstaged:
-		at, by = e.Turn, &e.Txn
-		s.txn(e.Txn).acks -= e.Last - e.First + 1
+		return e.Turn
 	case Resolved:
-		at, by = e.Turn, &e.Txn
+		return e.Turn
 	case Lost:
-		at, by = e.Turn, &e.Txn
+		return e.Turn
 	case Decided:
-		at = e.Turn
+		return e.Turn
 	case Expired:
-		at = e.Turn
+		return e.Turn
 	case Released:
-		at = e.Turn
+		return e.Turn
 	case Forgotten:
-		at = e.Turn
+		return e.Turn
+	}
+	return Turn{}
+}
+
+// turn takes a share event in.
+func (s *story) turn(e Event, line int) {
+	at := turnOf(e)
+	var t *transaction
+	switch e := e.(type) {
+	case Staged:
+		t = s.txn(e.Txn)
+		t.acks += e.Last - e.First + 1
+	case Unstaged:
+		t = s.txn(e.Txn)
+		t.acks -= e.Last - e.First + 1
+	case Resolved:
+		t = s.txn(e.Txn)
+	case Lost:
+		t = s.txn(e.Txn)
 	}
 	if !s.mine(at.Group) {
 		return
 	}
 	commit := false
-	if by != nil {
-		t := s.txn(*by)
+	if t != nil {
 		t.ours, commit = true, t.commit
 	}
 	for o := at.First; o <= at.Last; o++ {

@@ -273,7 +273,7 @@ func (j *judge) complete(here Range, r *record, claims []claim) {
 		j.add(I1, Foreign, here, []Txn{*v.Txn}, "%s-%d offset %d is an output of it by %s, which did not acknowledge it", v.Topic, v.Partition, v.First, j.txnName(*v.Txn))
 	}
 	for _, c := range claims {
-		if c.verdict == Reject || slices.ContainsFunc(r.letters, func(v *Visible) bool { return v.Txn != nil && *v.Txn == c.by }) {
+		if c.verdict == Reject || r.rejected > 0 || slices.ContainsFunc(r.letters, func(v *Visible) bool { return v.Txn != nil && *v.Txn == c.by }) {
 			continue
 		}
 		j.whole(here, r, c.by)
