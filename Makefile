@@ -26,8 +26,9 @@ ROUNDS   ?= 3
 DURING   ?= 6m
 SEED     ?= 1
 DURATION ?= 1h
+SEEDS    ?= 2000
 
-.PHONY: help demo demo-kafka test test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
+.PHONY: help demo demo-kafka test simulate test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,6 +41,10 @@ demo-kafka: ## the same with guarantee ledger on stock Kafka, three brokers as p
 
 test: $(GOTESTSUM) ## all tests of all modules, with the race detector
 	@GOTESTSUM=$(GOTESTSUM) scripts/test $(MODULES)
+
+simulate: ## seeds of whole scenarios in virtual time, each rare state reached often enough (SEEDS=2000 ARGS=-race)
+	@set -o pipefail; go test -count=1 -v -timeout=60m -tags=synctests $(ARGS) -run '^TestSeeds$$' ./simulation \
+		-seeds=$(SEEDS) -rare=$$(($(SEEDS) / 100)) | grep -Ev '^ *(=== |--- PASS: TestSeeds/)'
 
 test-kafka-matrix: $(GOTESTSUM) ## integration's tests on each Kafka version, as processes (VERSIONS="4.2.1" PACKAGES=./conformance)
 	@GOTESTSUM=$(GOTESTSUM) scripts/matrix "$(VERSIONS)" "$(PACKAGES)"

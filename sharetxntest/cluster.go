@@ -33,6 +33,8 @@ type Cluster struct {
 	readers  []*reader
 }
 
+func init() { broker.Of = func(kit any) *broker.Cluster { return kit.(*Cluster).broker } }
+
 // Start starts a cluster for the test and closes it when the test ends, after
 // everything that Connect gave. Bad options end the test.
 //

@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"producer", "ledger"},
 	{"acknowledger", "processor"},
 	{"sharetxntest"},
-	{"cmd", "examples", "scripts", "integration"},
+	{"cmd", "examples", "scripts", "simulation", "integration"},
 	{"bench"},
 }
 

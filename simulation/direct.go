@@ -1,0 +1,122 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/producer"
+	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// attempt is a transaction that a process began without a Processor between.
+type attempt struct {
+	number   int // that its outputs carry
+	tx       *producer.Txn
+	produced int // records
+}
+
+// byHeader of an output names its attempt.
+const byHeader = "by"
+
+// try remembers a transaction.
+func (w *world) try(tx *producer.Txn) *attempt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := &attempt{number: len(w.attempts), tx: tx}
+	w.attempts = append(w.attempts, a)
+	return a
+}
+
+// direct lives with packages producer and shareconsumer: each member has a
+// consumer and a producer of its own.
+func (p *process) direct(cl *sharetxn.Cluster) error {
+	var wg sync.WaitGroup
+	errs := make([]error, p.w.setup.Members)
+	for n := range errs {
+		wg.Go(func() { errs[n] = p.member(cl, n) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (p *process) member(cl *sharetxn.Cluster, n int) (err error) {
+	s := p.w.setup
+	c, err := shareconsumer.New(cl, group, shareconsumer.Topics(topicIn), shareconsumer.MaxPollRecords(s.Batch), shareconsumer.AcknowledgementMode(shareconsumer.Transactional))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	out, err := producer.New(cl, fmt.Sprintf("tx-%s-m%d", p.name, n), producer.AlternateIDs(s.IDs), producer.ResolveTimeout(s.Resolve),
+		producer.TransactionTimeout(s.Timeout), producer.LockMargin(s.Timeout/10))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for p.works() {
+		if err := p.cycle(c, out); sharetxn.IsFatal(err) { // a repeated InitProducerId fences its own producer
+			return err
+		}
+	}
+	return nil
+}
+
+// cycle polls once and commits, as often as it takes: each time that a batch is
+// given back costs its records a delivery.
+func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error {
+	b, err := c.Poll(p.soft)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	for b.Len() > 0 {
+		o, err := p.transact(out, b)
+		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || !pass(p.soft, 200*time.Millisecond) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *process) transact(out *producer.Producer, b *shareconsumer.Batch) (sharetxn.Outcome, error) {
+	if p.w.setup.Form == FormClosure {
+		return out.InTransaction(p.soft, b, func(ctx context.Context, tx *producer.Txn) error { return p.work(ctx, tx, b) })
+	}
+	tx, err := out.Begin(p.soft, b)
+	if err != nil {
+		return sharetxn.Aborted, err
+	}
+	if err := p.work(p.soft, tx, b); err != nil {
+		return sharetxn.Aborted, errors.Join(err, tx.Abort(p.soft))
+	}
+	return tx.Commit(p.soft)
+}
+
+// work decides and produces.
+func (p *process) work(ctx context.Context, tx *producer.Txn, b *shareconsumer.Batch) error {
+	a := p.w.try(tx)
+	by := kgo.RecordHeader{Key: byHeader, Value: []byte(strconv.Itoa(a.number))}
+	for _, r := range b.Records() {
+		v := string(r.Value)
+		outs := outputs(v)
+		if isPoison(v) {
+			outs = []*kgo.Record{{Topic: topicDead, Value: r.Value}}
+			r.Reject()
+		} else {
+			r.Accept()
+		}
+		for _, o := range outs {
+			o.Headers = append(o.Headers, by)
+		}
+		if err := tx.Produce(ctx, outs...); err != nil {
+			return err
+		}
+		a.produced += len(outs)
+	}
+	return p.w.moods.meet(ctx)
+}

@@ -1,0 +1,135 @@
+package simulation
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// gate is a process's network. It can be held: nothing is lost, all is late, as
+// for a process that is stopped. It can be cut: nothing goes through any more, as
+// for one that was killed.
+type gate struct {
+	through dialFunc
+
+	mu    sync.Mutex
+	way   chan struct{} // closed: open
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+func newGate(through dialFunc) *gate {
+	g := &gate{through: through, way: make(chan struct{}), conns: make(map[net.Conn]bool)}
+	close(g.way)
+	return g
+}
+
+func (g *gate) hold() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.way:
+		if !g.cut {
+			g.way = make(chan struct{})
+		}
+	default:
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.way:
+	default:
+		close(g.way)
+	}
+}
+
+func (g *gate) kill() {
+	g.mu.Lock()
+	g.cut = true
+	conns := g.conns
+	g.conns = nil
+	g.mu.Unlock()
+	for c := range conns {
+		_ = c.Close()
+	}
+	g.open()
+}
+
+// wait returns when the gate is open, with the error of one that is cut.
+func (g *gate) wait(ctx context.Context) error {
+	g.mu.Lock()
+	way := g.way
+	g.mu.Unlock()
+	select {
+	case <-way:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cut {
+		return os.NewSyscallError("connect", syscall.ECONNREFUSED)
+	}
+	return nil
+}
+
+// keep remembers a connection; false if it came too late.
+func (g *gate) keep(c net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cut {
+		return false
+	}
+	g.conns[c] = true
+	return true
+}
+
+func (g *gate) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	refused := func(err error) error { return &net.OpError{Op: "dial", Net: network, Err: err} }
+	if err := g.wait(ctx); err != nil {
+		return nil, refused(err)
+	}
+	c, err := g.through(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if !g.keep(c) {
+		_ = c.Close()
+		return nil, refused(os.NewSyscallError("connect", syscall.ECONNREFUSED))
+	}
+	return gatedConn{c, g}, nil
+}
+
+type gatedConn struct {
+	net.Conn
+	g *gate
+}
+
+func (c gatedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if held := c.g.wait(context.Background()); held != nil {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c gatedConn) Write(b []byte) (int, error) {
+	if held := c.g.wait(context.Background()); held != nil {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+func (c gatedConn) Close() error {
+	c.g.mu.Lock()
+	delete(c.g.conns, c.Conn)
+	c.g.mu.Unlock()
+	return c.Conn.Close()
+}

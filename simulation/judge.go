@@ -1,0 +1,160 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/broker/history"
+	"github.com/sharetxn/sharetxn/internal/ledger/topic"
+	"github.com/sharetxn/sharetxn/processor"
+)
+
+// compare holds what is published against what must be. Each record's outputs
+// are there all of them or none, and once; more often only for the records that
+// may says, and then all of them as often.
+func compare(values []string, got published, may func(value string) bool) (wrong []string) {
+	want := make(published)
+	for _, v := range values {
+		exp := expected([]string{v})
+		times := -1
+		for s, n := range exp {
+			want[s] = n
+			times = max(times, got[s]/n)
+		}
+		for s, n := range exp {
+			switch {
+			case got[s] == 0:
+				wrong = append(wrong, fmt.Sprintf("lost: %v is not there", s))
+			case got[s] != n*times:
+				wrong = append(wrong, fmt.Sprintf("torn: %v is there %d times, and the record was published %d times", s, got[s], times))
+			case times > 1 && !may(v):
+				wrong = append(wrong, fmt.Sprintf("duplicate: %v is there %d times, want %d", s, got[s], n))
+			}
+		}
+	}
+	for s, n := range got {
+		if want[s] == 0 {
+			wrong = append(wrong, fmt.Sprintf("stray: %v is there %d times, and no record makes it", s, n))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// promise is what a transaction said of itself, and what is visible of it.
+type promise struct {
+	outcome           sharetxn.Outcome
+	produced, visible int
+}
+
+// promised finds those that are broken; one that told nothing is visible all of it
+// or not at all.
+func promised(all []promise) (wrong []string) {
+	for n, p := range all {
+		kept := p.outcome != sharetxn.Committed && p.visible == 0 || p.outcome != sharetxn.Aborted && p.visible == p.produced
+		if !kept {
+			wrong = append(wrong, fmt.Sprintf("broken promise: attempt %d said %v, and %d of its %d records are visible", n, p.outcome, p.visible, p.produced))
+		}
+	}
+	return wrong
+}
+
+// judge holds the end of a run against what was promised.
+func (w *world) judge() (got published, wrong []string) {
+	ctx := context.Background()
+	got, by := make(published), make(map[int]int)
+	for _, name := range []string{topicOut, topicSide, topicDead} {
+		rs, err := w.broker.Committed(ctx, name)
+		if err != nil {
+			return got, append(wrong, fmt.Sprintf("unread: %s: %v", name, err))
+		}
+		for _, r := range rs {
+			got[spot{name, string(r.Value)}]++
+			for _, h := range r.Headers {
+				if n, err := strconv.Atoi(string(h.Value)); err == nil && h.Key == byHeader {
+					by[n]++
+				}
+			}
+		}
+	}
+	conceded, found := w.audit(ctx)
+	wrong = slices.Concat(wrong, found, compare(w.values(), got, func(v string) bool {
+		return conceded[v] || w.setup.Guarantee == processor.AckAfterCommit
+	}))
+	said := make([]promise, len(w.attempts))
+	for i, a := range w.attempts {
+		said[i] = promise{a.tx.Outcome(), a.produced, by[i]}
+	}
+	return got, slices.Concat(wrong, promised(said), w.hanging(), w.archived())
+}
+
+// values are the input.
+func (w *world) values() []string {
+	values := make([]string, len(w.fed))
+	for i, f := range w.fed {
+		values[i] = f.value
+	}
+	return values
+}
+
+// audit is the brokers' own story. It can tell which transaction acknowledged a
+// record only where that was staged. What profile KIP93 concedes is no finding.
+func (w *world) audit(ctx context.Context) (conceded map[string]bool, found []string) {
+	if w.setup.Guarantee != processor.Staged {
+		return nil, nil
+	}
+	facts, err := w.broker.Facts(ctx, group, topicOut, topicSide, topicDead)
+	if err != nil {
+		return nil, []string{"unread: " + err.Error()}
+	}
+	conceded = make(map[string]bool)
+	for _, f := range history.Judge(facts).Findings {
+		if !f.Conceded {
+			found = append(found, f.String())
+			continue
+		}
+		w.note("conceded: %v", f)
+		for _, r := range w.fed {
+			if r.partition == f.Partition && f.First <= r.offset && r.offset <= f.Last {
+				conceded[r.value] = true
+			}
+		}
+	}
+	return conceded, found
+}
+
+// hanging finds logs in which a transaction has not ended.
+func (w *world) hanging() (found []string) {
+	for _, name := range []string{topicIn, topicOut, topicSide, topicDead, topic.Name(group)} {
+		for p := range w.broker.Partitions(name) {
+			switch b, err := w.broker.Bounds(name, p); {
+			case err != nil:
+				found = append(found, fmt.Sprintf("unread: %s-%d: %v", name, p, err))
+			case b.LastStable < b.End:
+				found = append(found, fmt.Sprintf("hanging: %s-%d: last stable offset %d of %d", name, p, b.LastStable, b.End))
+			}
+		}
+	}
+	return found
+}
+
+// archived finds records that went at their delivery limit: a script must leave
+// enough deliveries for that never to be.
+func (w *world) archived() (found []string) {
+	for _, s := range w.broker.PartitionStates(group) {
+		if s.ArchivedAtLimit > 0 {
+			found = append(found, fmt.Sprintf("archived: %s-%d: %d records at their delivery limit", topicIn, s.Partition, s.ArchivedAtLimit))
+		}
+	}
+	return found
+}
+
+// rule is the word that a finding begins with.
+func rule(finding string) string {
+	r, _, _ := strings.Cut(finding, ":")
+	return r
+}

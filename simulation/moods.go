@@ -1,0 +1,72 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+var errMood = errors.New("the script wants it so")
+
+// moods are what calls of handlers do that is not their record's doing.
+type moods struct {
+	mu    sync.Mutex
+	fails int
+	slows []time.Duration
+}
+
+func (m *moods) fail(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails += n
+}
+
+func (m *moods) slow(n int, d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for range n {
+		m.slows = append(m.slows, d)
+	}
+}
+
+// calm takes back what no call has met yet.
+func (m *moods) calm() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails, m.slows = 0, nil
+}
+
+// meet is what one call meets.
+func (m *moods) meet(ctx context.Context) error {
+	m.mu.Lock()
+	var wait time.Duration
+	if len(m.slows) > 0 {
+		wait, m.slows = m.slows[0], m.slows[1:]
+	}
+	var err error
+	if m.fails > 0 {
+		m.fails--
+		err = errMood
+	}
+	m.mu.Unlock()
+	if !pass(ctx, wait) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// pass lets virtual time pass, unless ctx ends first.
+func pass(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,139 @@
+package simulation
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/processor"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// process is one life of a service's process: it starts over by itself when it
+// ends with an error, as a pod does, until it is stopped, killed or replaced.
+type process struct {
+	w    *world
+	name string
+	gate *gate
+	soft context.Context // ends when it is to stop
+	stop context.CancelFunc
+	hard context.Context // ends when it was killed
+	cut  context.CancelFunc
+	done chan struct{}
+}
+
+func (w *world) start(name string) {
+	p := &process{w: w, name: name, gate: newGate(w.dial), done: make(chan struct{})}
+	p.soft, p.stop = context.WithCancel(context.Background())
+	p.hard, p.cut = context.WithCancel(context.Background())
+	w.mu.Lock()
+	w.current[name] = p
+	w.all = append(w.all, p)
+	w.mu.Unlock()
+	go p.supervise()
+}
+
+// named gives the newest of that name, if it works.
+func (w *world) named(name string) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.current[name]; p != nil && p.works() {
+		return p
+	}
+	return nil
+}
+
+func (w *world) stop(name string) {
+	if p := w.named(name); p != nil {
+		p.stop()
+	}
+}
+
+func (w *world) kill(name string) {
+	if p := w.named(name); p != nil {
+		p.kill()
+	}
+}
+
+func (w *world) holdUp(name string, d time.Duration) {
+	if p := w.named(name); p != nil {
+		p.gate.hold()
+		time.AfterFunc(d, p.gate.open)
+	}
+}
+
+func (p *process) kill() {
+	p.gate.kill()
+	p.cut()
+	p.stop()
+}
+
+// works tells whether nobody has stopped or killed it.
+func (p *process) works() bool { return p.soft.Err() == nil }
+
+// newest tells whether it was not replaced; w.mu is not held.
+func (p *process) newest() bool {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return p.w.current[p.name] == p
+}
+
+func (p *process) supervise() {
+	defer close(p.done)
+	for {
+		err := p.live()
+		p.w.note("%s: ended: %v", p.name, err)
+		if !p.works() || !p.newest() || !pass(p.soft, time.Second) {
+			return
+		}
+	}
+}
+
+// live is one life, on connections of its own.
+func (p *process) live() error {
+	cl, err := sharetxn.Connect(
+		sharetxn.Kafka(append(p.w.kit.Kafka(), kgo.Dialer(p.gate.dial))...), sharetxn.WithProfile(p.w.profile()),
+		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, unknown: make(map[string]bool)}), sharetxn.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if p.w.setup.Form == FormProcessor {
+		return p.process(cl)
+	}
+	return p.direct(cl)
+}
+
+// profile is what clients ask for; the zero one where nothing is staged.
+func (w *world) profile() (none sharetxn.Profile) {
+	if w.setup.Guarantee != processor.Staged {
+		return none
+	}
+	return w.setup.Profile
+}
+
+// process lives with package processor.
+func (p *process) process(cl *sharetxn.Cluster) error {
+	s := p.w.setup
+	pr, err := processor.New(cl, processor.Config{
+		Group: group, Topics: []string{topicIn}, Instance: p.name, Guarantee: s.Guarantee, Handler: p.handle, DeadLetter: processor.DeadLetter{Topic: topicDead},
+		Members: s.Members, Concurrency: s.Concurrency, MaxRecords: s.Batch, TransactionTimeout: s.Timeout, LockMargin: s.Timeout / 10,
+	})
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(p.hard, func() { _ = pr.Stop(p.hard) })()
+	return pr.Run(p.soft)
+}
+
+func (p *process) handle(ctx context.Context, in *processor.Record) ([]*kgo.Record, error) {
+	if err := p.w.moods.meet(ctx); err != nil {
+		return nil, err
+	}
+	v := string(in.Value)
+	if isPoison(v) {
+		return nil, processor.Reject(errPoison)
+	}
+	return outputs(v), nil
+}

@@ -1,0 +1,67 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Topics of every run.
+const (
+	topicIn   = "in"
+	topicOut  = "out"
+	topicSide = "side"
+	topicDead = "dead"
+)
+
+var errPoison = errors.New("poison")
+
+const poisonMark = "x"
+
+// value of the nth record that is fed.
+func value(n int, poison bool) string {
+	if poison {
+		return fmt.Sprint(poisonMark, n)
+	}
+	return fmt.Sprint("h", n)
+}
+
+func isPoison(value string) bool { return strings.HasPrefix(value, poisonMark) }
+
+// outputs are what the handler makes of a record that it accepts: a function of
+// its value alone, one record for topic "out" and up to two for "side".
+func outputs(value string) []*kgo.Record {
+	out := []*kgo.Record{{Topic: topicOut, Value: []byte(value)}}
+	h := fnv.New32()
+	_, _ = h.Write([]byte(value))
+	for range h.Sum32() % 3 {
+		out = append(out, &kgo.Record{Topic: topicSide, Value: []byte(value)})
+	}
+	return out
+}
+
+// spot names what is published, wherever its partition is.
+type spot struct{ topic, value string }
+
+func (s spot) String() string { return s.topic + "/" + s.value }
+
+// published is how often each record is there.
+type published map[spot]int
+
+// expected is what the input's records become, each once.
+func expected(values []string) published {
+	p := make(published)
+	for _, v := range values {
+		if isPoison(v) {
+			p[spot{topicDead, v}]++
+			continue
+		}
+		for _, r := range outputs(v) {
+			p[spot{r.Topic, v}]++
+		}
+	}
+	return p
+}
