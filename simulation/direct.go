@@ -67,7 +67,8 @@ func (p *process) member(cl *sharetxn.Cluster, n int) (err error) {
 }
 
 // cycle polls once and commits, as often as it takes: each time that a batch is
-// given back costs its records a delivery.
+// given back costs its records a delivery. One that holds a record which is not
+// the member's any more is refused for ever, and must go.
 func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error {
 	b, err := c.Poll(p.soft)
 	if err != nil {
@@ -76,7 +77,10 @@ func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error
 	defer b.Close()
 	for b.Len() > 0 {
 		o, err := p.transact(out, b)
-		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || !pass(p.soft, 200*time.Millisecond) {
+		if err != nil {
+			p.w.note("%s: %v: %v", p.name, o, err)
+		}
+		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !pass(p.soft, 200*time.Millisecond) {
 			return err
 		}
 	}
