@@ -48,20 +48,25 @@ func (k Key) String() string {
 	return kmsg.NameForKey(int16(k))
 }
 
+// Always is a Fault's Times without an end.
+const Always = fault.Always
+
 // Fault is one planned fault: of the requests of Key that arrive from then on,
 // the Nth meets with Action.
 type Fault struct {
-	Key Key
-	Nth int // from 1; 0 means 1
+	Key   Key
+	Nth   int // from 1; 0 means 1
+	Times int // how often: the Nth and those after it; 0 means once
 	// TransactionalID, where it is set, counts only requests that name it.
 	TransactionalID string
 	// ClientID, where it is set, counts only requests of clients that have it
 	// (kgo.ClientID): not of other services, and not of the test's own calls.
 	ClientID string
 	// After, where it is set, counts only requests that come when it is closed: what
-	// Inject gave for another fault, for example.
-	After  <-chan struct{}
-	Action Action
+	// Inject gave for another fault, for example. Until, where it is set, counts none
+	// that come when it is closed.
+	After, Until <-chan struct{}
+	Action       Action
 	// MayMiss: that it never fires does not fail the test. A sweep counts Nth up
 	// until that happens, and then has seen every request.
 	MayMiss bool
@@ -151,12 +156,14 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 		t.Fatal("sharetxntest.Inject: the Fault has no Action")
 	case f.Nth < 0:
 		t.Fatalf("sharetxntest.Inject: Nth %d is below 0", f.Nth)
+	case f.Times < 0 && f.Times != Always:
+		t.Fatalf("sharetxntest.Inject: Times %d is below 0", f.Times)
 	case f.Key >= 0 && kmsg.RequestForKey(int16(f.Key)) == nil, f.Key < ProofKey:
 		t.Fatalf("sharetxntest.Inject: there is no API key %d", f.Key)
 	case f.Key < 0 && c.cfg.stock:
 		t.Fatal("sharetxntest.Inject: StockKafka44 has no staging")
 	}
-	out := fault.Fault{Key: max(int16(f.Key), fault.StageKey), When: fault.When{Nth: max(f.Nth, 1)}, Action: f.Action.does}
+	out := fault.Fault{Key: max(int16(f.Key), fault.StageKey), When: fault.When{Nth: max(f.Nth, 1), Times: f.Times}, Action: f.Action.does}
 	out.Name = fmt.Sprintf("%v number %d: %s", f.Key, out.Nth, f.Action.name)
 	if f.TransactionalID != "" {
 		out.Only = append(out.Only, fault.OfTransaction(f.TransactionalID))
@@ -165,14 +172,10 @@ func (c *Cluster) Inject(t testing.TB, f Fault) (fired <-chan struct{}) {
 		out.Only = append(out.Only, fault.OfClient(f.ClientID))
 	}
 	if f.After != nil {
-		out.Only = append(out.Only, func(broker.Request) bool {
-			select {
-			case <-f.After:
-				return true
-			default:
-				return false
-			}
-		})
+		out.Only = append(out.Only, func(broker.Request) bool { return closed(f.After) })
+	}
+	if f.Until != nil {
+		out.Only = append(out.Only, func(broker.Request) bool { return !closed(f.Until) })
 	}
 	switch f.Key {
 	case StageKey:
@@ -227,6 +230,15 @@ func (c *Cluster) LoseMarker(t testing.TB, topic string, partition int32) (lost 
 		},
 		Treatment: txn.Treatment{Lose: true},
 	}))
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // stages tells a request that stages from a handshake, which names no transaction.

@@ -55,17 +55,30 @@ func outputOf(value []byte) *kgo.Record { return &kgo.Record{Topic: "out", Value
 
 // copyByHand ends with ctx, or with the first error that ends its producer or
 // member.
-func copyByHand(ctx context.Context, cl *sharetxn.Cluster) (err error) {
-	c, err := shareconsumer.New(cl, "g", shareconsumer.Topics("in"), shareconsumer.AcknowledgementMode(shareconsumer.Transactional), shareconsumer.MaxPollRecords(perTransaction))
+func copyByHand(ctx context.Context, cl *sharetxn.Cluster) error {
+	c, p, err := hands(cl)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	defer p.Close()
+	return copyAll(ctx, c, p)
+}
+
+func hands(cl *sharetxn.Cluster) (*shareconsumer.Consumer, *producer.Producer, error) {
+	c, err := shareconsumer.New(cl, "g", shareconsumer.Topics("in"), shareconsumer.AcknowledgementMode(shareconsumer.Transactional), shareconsumer.MaxPollRecords(perTransaction))
+	if err != nil {
+		return nil, nil, err
+	}
 	p, err := producer.New(cl, "g-by-hand")
 	if err != nil {
-		return err
+		_ = c.Close()
+		return nil, nil, err
 	}
-	defer p.Close()
+	return c, p, nil
+}
+
+func copyAll(ctx context.Context, c *shareconsumer.Consumer, p *producer.Producer) error {
 	for batch, err := range c.Batches(ctx) {
 		if err == nil {
 			err = copyOnce(ctx, p, batch)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/probe"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -31,6 +32,9 @@ type answered struct {
 }
 
 func (a answered) Error() string { return fmt.Sprintf("%v: error code %d", a.rpc, a.code) }
+
+// Unwrap lets a caller whose time is over see what the broker kept answering.
+func (a answered) Unwrap() error { return kerr.ErrorForCode(a.code) }
 
 // errTooOld says what a coordinator's broker lacks.
 type errTooOld struct {
