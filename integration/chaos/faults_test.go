@@ -17,39 +17,49 @@ import (
 const processes = 3
 
 // storm lets members work on records while they come in, and come to every harm
-// there is, until each of what must happen has happened. Everything is whole again
-// afterwards, but for members, who are gone.
+// there is, for so long and until each of what must happen has happened.
 func (w *world) storm(ctx context.Context, records int, atLeast time.Duration, required []string) error {
+	rngs := make([]*rand.Rand, processes)
+	for i := range rngs {
+		rngs[i] = rand.New(rand.NewPCG(w.seed, uint64(100+i)))
+	}
+	harm := func(slot, life int) harm { return w.someHarm(rngs[slot], slot, life) }
+	enough := time.Now().Add(atLeast)
+	return w.rage(ctx, harm, required, func() bool { return time.Now().After(enough) && w.sent() >= records },
+		w.harass, w.duel, w.killBrokers, w.moveLeaders, w.watchLeaders,
+		func(ctx context.Context, _ []*slot) error { return w.produce(ctx, records) })
+}
+
+// duels is what is left of a storm for what happens only if two members come to
+// the same records within moments. On a machine that is busy with all the rest it
+// may not.
+func (w *world) duels(ctx context.Context, required []string) error {
+	return w.rage(ctx, func(int, int) harm { return harm{} }, required, func() bool { return true },
+		w.duel, func(ctx context.Context, _ []*slot) error { return w.trickle(ctx) })
+}
+
+// rage has processes work with those faults, until it is enough and each of what
+// must happen has happened. Then everything is whole, but for members, who are gone.
+func (w *world) rage(ctx context.Context, harmOf func(slot, life int) harm, required []string, enough func() bool, faults ...func(context.Context, []*slot) error) error {
 	var slots []*slot
 	var ends []context.CancelFunc
 	for i := range processes {
-		rng := rand.New(rand.NewPCG(w.seed, uint64(100+i)))
-		s, end := w.work(ctx, fmt.Sprint("i", i), func(life int) harm { return someHarm(rng, i, life) })
+		s, end := w.work(ctx, fmt.Sprint("i", i), func(life int) harm { return harmOf(i, life) })
 		slots, ends = append(slots, s), append(ends, end)
 	}
-	var faults sync.WaitGroup
+	var wg sync.WaitGroup
 	raging, calm := context.WithCancel(ctx)
 	defer calm()
-	fault := func(fn func(ctx context.Context) error) {
-		faults.Go(func() {
-			if err := fn(raging); err != nil && ctx.Err() == nil {
+	for _, fault := range append(faults, func(ctx context.Context, _ []*slot) error { return w.tell(ctx, required) }) {
+		wg.Go(func() {
+			if err := fault(raging, slots); err != nil && ctx.Err() == nil {
 				w.fail(err)
 			}
 		})
 	}
-	fault(func(ctx context.Context) error { return w.harass(ctx, slots) })
-	fault(func(ctx context.Context) error { return w.duel(ctx, slots) })
-	fault(w.killBrokers)
-	fault(w.moveLeaders)
-	fault(w.watchLeaders)
-	fault(func(ctx context.Context) error { return w.tell(ctx, required) })
-	fault(func(ctx context.Context) error { return w.produce(ctx, records, atLeast) })
-	enough := time.Now().Add(atLeast)
-	err := w.until(ctx, "every fault has happened", func() bool {
-		return time.Now().After(enough) && w.load.Sent() >= records && len(w.missing(required)) == 0
-	})
+	err := w.until(ctx, "every fault has happened", func() bool { return enough() && len(w.missing(required)) == 0 })
 	calm()
-	faults.Wait()
+	wg.Wait()
 	for _, end := range ends {
 		end()
 	}
@@ -63,17 +73,30 @@ func (w *world) storm(ctx context.Context, records int, atLeast time.Duration, r
 	return err
 }
 
-// produce produces the records in nine tenths of the time, and then some more, so
-// that there is always something to do.
-func (w *world) produce(ctx context.Context, records int, during time.Duration) error {
-	all := make(chan struct{})
-	close(all)                          // nothing is kept back
+// inSmallBatches are the first of a trial's records, more than a storm comes to on
+// most machines.
+const inSmallBatches = 60_000
+
+// produce produces the records as fast as it can, and then some more now and again,
+// so that there is always something to do.
+func (w *world) produce(ctx context.Context, records int) error {
 	whole := context.WithoutCancel(ctx) // what is begun is finished
-	if err := w.load.Produce(whole, records, during*9/10, all); err != nil {
+	small := min(records, inSmallBatches)
+	if err := w.load.Produce(whole, small, 0, closed()); err != nil {
 		return err
 	}
+	if err := w.bulk.Produce(whole, records-small, 0, closed()); err != nil {
+		return err
+	}
+	w.produced = time.Now()
+	return w.trickle(ctx)
+}
+
+// trickle produces some records now and again.
+func (w *world) trickle(ctx context.Context) error {
+	whole := context.WithoutCancel(ctx)
 	for ctx.Err() == nil {
-		if err := w.load.Produce(whole, 100, 3*time.Second, all); err != nil {
+		if err := w.load.Produce(whole, 100, 3*time.Second, closed()); err != nil {
 			return err
 		}
 	}
@@ -96,10 +119,10 @@ func (w *world) missing(required []string) []string {
 
 // someHarm is what a process does to itself. Where it kills itself goes by turns,
 // so that each step comes in time.
-func someHarm(rng *rand.Rand, slot, life int) harm {
+func (w *world) someHarm(rng *rand.Rand, slot, life int) harm {
 	h := harm{
 		KillAt: steps[(life*processes+slot)%len(steps)], KillAfter: 3 + rng.IntN(20),
-		StopAt: steps, StopEvery: 25, StopFor: 1200*time.Millisecond + upTo(rng, time.Second),
+		StopAt: steps, StopEvery: 25, StopFor: w.beyondLock() + upTo(rng, time.Second),
 		Fail: 0.005, Release: 0.002, LoseAcks: 15, LoseEnds: 15,
 	}
 	if rare[h.KillAt] {
@@ -107,6 +130,9 @@ func someHarm(rng *rand.Rand, slot, life int) harm {
 	}
 	return h
 }
+
+// beyondLock is longer than a lock.
+func (w *world) beyondLock() time.Duration { return w.job.Lock + 200*time.Millisecond }
 
 // steps of the work at which processes kill and stop themselves.
 var steps = []string{"polled", "looked", "handled", "begun", "produced", "frozen", "checked", "ended", "settled", "loaded", "truncating"}
@@ -122,7 +148,7 @@ func (w *world) harass(ctx context.Context, slots []*slot) error {
 		var o order
 		switch n % 4 {
 		case 0, 2:
-			o.stop = 1200*time.Millisecond + upTo(rng, 2*time.Second) // longer than a lock
+			o.stop = w.beyondLock() + upTo(rng, 2*time.Second)
 		case 1:
 			o.kill = true
 		case 3: // longer than a session, and than a transaction may take
@@ -149,12 +175,10 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 			}
 		}
 	}
-	held := func(within time.Duration, of ...*slot) bool {
-		soon, cancel := context.WithTimeout(ctx, within)
+	soon := func(within time.Duration, what string, cond func() bool) bool {
+		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		return rig.Until(soon, "one is held", func() bool {
-			return slices.ContainsFunc(of, func(s *slot) bool { return s.held.Load() })
-		}) == nil
+		return rig.Until(ctx, what, cond) == nil
 	}
 	return every(ctx, func() time.Duration { return 4 * time.Second }, func(n int) error {
 		w.progress(ctx, 10)
@@ -162,17 +186,16 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 		late, others := slots[at], slices.Delete(slices.Clone(slots), at, at+1)
 		send(order{tell: orderHold + " begun"}, late)
 		before := w.counted("redeliveries")
-		if held(4*time.Second, late) {
+		if soon(4*time.Second, "it holds records", late.held.Load) {
 			w.count("records held beyond their lock", 1)
 			// Its lock must end, and another be given what it has.
 			if n%2 == 0 {
 				send(order{tell: orderAgain + " produced"}, others...)
-				held(8*time.Second, others...)
-			} else {
-				soon, cancel := context.WithTimeout(ctx, 8*time.Second)
-				_ = rig.Until(soon, "something is delivered again", func() bool { return w.counted("redeliveries") > before })
-				cancel()
-				wait(ctx, 500*time.Millisecond)
+				soon(8*time.Second, "another holds them too", func() bool {
+					return slices.ContainsFunc(others, func(s *slot) bool { return s.held.Load() })
+				})
+			} else if soon(8*time.Second, "something is delivered again", func() bool { return w.counted("redeliveries") > before }) {
+				w.progress(ctx, 10) // which has what was delivered again among it
 			}
 		}
 		send(order{resume: true}, late)
@@ -183,7 +206,7 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 }
 
 // killBrokers kills one broker after another, and starts it again.
-func (w *world) killBrokers(ctx context.Context) error {
+func (w *world) killBrokers(ctx context.Context, _ []*slot) error {
 	return every(ctx, func() time.Duration { return 6 * time.Second }, func(n int) error {
 		w.progress(ctx, 40)
 		id, err := w.brokers.Victim(ctx, n)
@@ -204,7 +227,7 @@ func (w *world) killBrokers(ctx context.Context) error {
 }
 
 // moveLeaders lets others lead the source, and the ledger.
-func (w *world) moveLeaders(ctx context.Context) error {
+func (w *world) moveLeaders(ctx context.Context, _ []*slot) error {
 	return every(ctx, func() time.Duration { return 20 * time.Second }, func(int) error {
 		w.progress(ctx, 40)
 		within, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -217,7 +240,7 @@ func (w *world) moveLeaders(ctx context.Context) error {
 }
 
 // watchLeaders counts leaders that change.
-func (w *world) watchLeaders(ctx context.Context) error {
+func (w *world) watchLeaders(ctx context.Context, _ []*slot) error {
 	led := make(map[string]map[int32]int32)
 	return every(ctx, func() time.Duration { return 300 * time.Millisecond }, func(int) error {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -37,21 +37,23 @@ const (
 
 // world is one trial on a cluster: topics, a group, and processes of members.
 type world struct {
-	k       *kafka.Cluster
-	adm     *kadm.Client
-	ours    *sharetxn.Cluster
-	brokers rig.Brokers
-	load    *rig.Load
-	live    *verify.Live
-	dir     string
-	program string // that processes run
-	logf    func(format string, args ...any)
-	seed    uint64
-	sources int // partitions of the source
-	job     job // but for what is different in each process
-	rounds  []verify.Round
-	lives   atomic.Int64
-	wg      sync.WaitGroup
+	k        *kafka.Cluster
+	adm      *kadm.Client
+	ours     *sharetxn.Cluster
+	brokers  rig.Brokers
+	load     *rig.Load // in small batches
+	bulk     *rig.Load // in large ones, and none of it poison that kills
+	live     *verify.Live
+	dir      string
+	program  string // that processes run
+	logf     func(format string, args ...any)
+	seed     uint64
+	sources  int // partitions of the source
+	job      job // but for what is different in each process
+	rounds   []verify.Round
+	produced time.Time // when all but what trickles in was
+	lives    atomic.Int64
+	wg       sync.WaitGroup
 
 	mu       sync.Mutex
 	counts   map[string]int64
@@ -123,7 +125,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	must(t, groupconfig.Set(ctx, w.ours, s.name, groupconfig.AutoOffsetReset("earliest"), groupconfig.IsolationLevel(groupconfig.ReadCommitted),
 		groupconfig.DeliveryCountLimit(limit), groupconfig.LockDuration(s.lock), groupconfig.SessionTimeout(cmp.Or(s.session, session))))
 	if s.guarantee == processor.Ledger.String() {
-		w.job.TruncateEvery = 5 * time.Second
+		w.job.TruncateEvery = 2 * time.Second
 		testkit.Eventually(ctx, t, "the ledger is made", func() bool { // the cluster may be too young to have a coordinator
 			err := ledger.Ensure(ctx, w.ours, s.name, []string{w.job.Source})
 			if sharetxn.IsFatal(err) {
@@ -138,6 +140,10 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	w.load, err = rig.NewLoad(k.Seeds(), w.job.Source, w.sources, s.poison.Value, kgo.ProducerBatchMaxBytes(8_000))
 	must(t, err)
 	t.Cleanup(w.load.Close)
+	const apart = 1 << 30 // no record of the other has such a number
+	w.bulk, err = rig.NewLoad(k.Seeds(), w.job.Source, w.sources, func(n int) []byte { return s.poison.Value(apart + n) }, kgo.ProducerBatchMaxBytes(50_000))
+	must(t, err)
+	t.Cleanup(w.bulk.Close)
 	w.live, err = verify.Watch(ctx, k.Seeds(), w.job.Group, results...)
 	must(t, err)
 	t.Cleanup(w.live.Close)
@@ -181,8 +187,16 @@ func (w *world) calm(ctx context.Context, n int) error {
 	return w.drain(ctx)
 }
 
+// sent is how many source records there are.
+func (w *world) sent() int { return w.load.Sent() + w.bulk.Sent() }
+
 // drain waits until there is nothing left to do.
 func (w *world) drain(ctx context.Context) error {
+	telling, end := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { _ = w.tell(telling, nil) }) // which has no error of its own
 	return w.until(ctx, "all is done", func() bool { return w.drained(ctx) })
 }
 

@@ -23,13 +23,16 @@ const (
 
 // Poison is how often a record is not plain: one of that many of each kind; 0 for
 // none.
-type Poison struct{ Reject, Fail, Kill int }
+type Poison struct {
+	Reject, Fail, Kill int
+	Kills              int // no more than that of the last kind; 0: there is no limit
+}
 
 // kind of the n-th record. The kinds are apart by the fractions of their distance.
 func (p Poison) kind(n int) Kind {
 	every := func(distance, part int) bool { return distance > 0 && n%distance == distance/part }
 	switch {
-	case every(p.Kill, 2):
+	case every(p.Kill, 2) && (p.Kills == 0 || n < p.Kills*p.Kill):
 		return Kill
 	case every(p.Fail, 3):
 		return Fail

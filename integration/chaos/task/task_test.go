@@ -45,6 +45,10 @@ func TestValues(t *testing.T) {
 	if len(digests) != n {
 		t.Errorf("%d contents of %d", len(digests), n)
 	}
+	p.Kills = 1
+	if first, second := KindOf(p.Value(250)), KindOf(p.Value(750)); first != Kill || second != Plain {
+		t.Errorf("of one that kills the first is %c, the second %c", first, second)
+	}
 	if k := KindOf((Poison{}).Value(7)); k != Plain {
 		t.Errorf("without poison: %c", k)
 	}
