@@ -49,6 +49,9 @@ func required(guarantee string) (storm, rare []string) {
 // that to scenes.
 func long() bool { return *during >= time.Minute }
 
+// odd distances spread what comes that often over partitions.
+func odd(n int) int { return n | 1 }
+
 // markersDropped is what a transaction coordinator logs when it leaves out the
 // markers of partitions that have no leader: what was written there is then ended
 // by the next transaction of the same id, however that ends.
@@ -67,7 +70,9 @@ func TestChaos(t *testing.T) {
 	k := three(ctx, t)
 	w := newWorld(ctx, t, k, setup{
 		name: "chaos", guarantee: *guarantee, lock: 2 * time.Second, seed: *seed, members: 2, sources: 2,
-		poison: task.Poison{Reject: min(*records/12, 1_000), Fail: min(*records/8, 5_000), Kill: min(*records/4, 10_000), Kills: 5},
+		poison: task.Poison{Reject: odd(min(*records/12, 1_000)), Fail: odd(min(*records/8, 5_000)), Kill: odd(min(*records/4, 10_000)), Kills: 5},
+		// Each record that fails at every delivery holds up what lies behind it for some seconds.
+		bulk: task.Poison{Reject: 1_001, Fail: 50_001},
 	})
 	w.job.MaxRecords = 50 // so that there are many transactions to come to harm
 	t.Cleanup(func() { t.Logf("seed %d, %s, %d processes%s", *seed, *guarantee, w.lives.Load(), w.figures()) })

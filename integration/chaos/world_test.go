@@ -42,7 +42,7 @@ type world struct {
 	ours     *sharetxn.Cluster
 	brokers  rig.Brokers
 	load     *rig.Load // in small batches
-	bulk     *rig.Load // in large ones, and none of it poison that kills
+	bulk     *rig.Load // in large ones
 	live     *verify.Live
 	dir      string
 	program  string // that processes run
@@ -67,7 +67,8 @@ type setup struct {
 	guarantee string
 	lock      time.Duration
 	poison    task.Poison
-	program   string // empty: the test's own
+	bulk      task.Poison // of the records in large batches
+	program   string      // empty: the test's own
 	seed      uint64
 	members   int // of each process
 	session   time.Duration
@@ -141,7 +142,7 @@ func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster, s setup) *wor
 	must(t, err)
 	t.Cleanup(w.load.Close)
 	const apart = 1 << 30 // no record of the other has such a number
-	w.bulk, err = rig.NewLoad(k.Seeds(), w.job.Source, w.sources, func(n int) []byte { return s.poison.Value(apart + n) }, kgo.ProducerBatchMaxBytes(50_000))
+	w.bulk, err = rig.NewLoad(k.Seeds(), w.job.Source, w.sources, func(n int) []byte { return s.bulk.Value(apart + n) }, kgo.ProducerBatchMaxBytes(50_000))
 	must(t, err)
 	t.Cleanup(w.bulk.Close)
 	w.live, err = verify.Watch(ctx, k.Seeds(), w.job.Group, results...)

@@ -28,7 +28,8 @@ type Poison struct {
 	Kills              int // no more than that of the last kind; 0: there is no limit
 }
 
-// kind of the n-th record. The kinds are apart by the fractions of their distance.
+// kind of the n-th record. The kinds are apart by the fractions of their distance;
+// where two fall together all the same, the worse one counts.
 func (p Poison) kind(n int) Kind {
 	every := func(distance, part int) bool { return distance > 0 && n%distance == distance/part }
 	switch {
