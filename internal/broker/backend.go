@@ -18,6 +18,8 @@ type backend struct{ c *Cluster }
 
 var _ txn.Backend = backend{}
 
+func (b backend) Durable() error { return b.c.durable() }
+
 func (b backend) Exists(p txn.Partition) bool {
 	return b.c.kf.PartitionInfo(p.Topic, p.Partition) != nil
 }
@@ -33,7 +35,11 @@ func (b backend) NewProducerID(ctx context.Context, txnID string) (int64, error)
 
 // freshID makes a transactional id in kfake, at epoch 0.
 func (b backend) freshID(ctx context.Context, base string) (name string, id int64, err error) {
-	name = fmt.Sprintf("%s~%d", base, b.c.fresh.Add(1))
+	life := 0
+	if b.c.data != nil {
+		life = b.c.data.life // those of earlier lives are kfake's still
+	}
+	name = fmt.Sprintf("%s~%d.%d", base, life, b.c.fresh.Add(1))
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.Version, req.TransactionalID, req.TransactionTimeoutMillis = 4, &name, math.MaxInt32
 	req.ProducerID, req.ProducerEpoch = -1, -1

@@ -8,6 +8,7 @@ package broker
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/internal/broker/front"
 	"github.com/sharetxn/sharetxn/internal/broker/history"
+	"github.com/sharetxn/sharetxn/internal/broker/mend"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/wire"
@@ -60,6 +62,13 @@ type Config struct {
 	MinSessionTimeout  time.Duration                // lowest share.session.timeout.ms; default 45 s, or SessionTimeout if that is less
 	MaxTxnTimeout      time.Duration                // transaction.max.timeout.ms; default 15 min
 
+	// Data is a folder in which logs, transactions and share state survive this
+	// process, made where it is missing; default none. It belongs to one cluster at a
+	// time, of the same Brokers, Profile and Stock44, and survives SIGKILL; files are
+	// not synced, so not the loss of power. A cluster that cannot write there any more
+	// ends: see Done. Topics that are there stay as they are, and AddNode fails.
+	Data string
+
 	History   bool // keep what happens, for Facts
 	Intercept Intercept
 	Logger    *slog.Logger // default: none
@@ -76,7 +85,9 @@ type Cluster struct {
 	engine  *share.Engine
 	txns    *txn.Coordinator
 	ids     atomic.Uint64
-	fresh   atomic.Int64 // producer ids asked of kfake
+	fresh   atomic.Int64  // producer ids asked of kfake
+	data    *data         // nil: nothing is kept
+	ready   chan struct{} // closed when requests may be served
 	offsets stagedOffsets
 	history *history.Recorder // nil: none is kept
 	deeds   sync.WaitGroup    // functions of Actions
@@ -97,6 +108,7 @@ type Cluster struct {
 	mu        sync.Mutex
 	intercept Intercept
 	seen      map[int16]Traffic
+	err       error // why it ended by itself
 }
 
 // Start starts a cluster. Close it.
@@ -125,9 +137,15 @@ func Start(cfg Config) (*Cluster, error) {
 			cfg.ShareVersion = stockShareVersion
 		}
 	}
+	kept, found, err := openData(cfg)
+	if err != nil {
+		return nil, err
+	}
 	c := &Cluster{
-		cfg: cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)},
+		data: kept,
+		cfg:  cfg, intercept: cfg.Intercept, seen: make(map[int16]Traffic), offsets: stagedOffsets{m: make(map[txn.Key]kfakeTxn)},
 		features: features{levels: levels{share: cfg.ShareVersion, txn: stagingTxnVersion}, epoch: 1}, lacks: make(map[int32]bool),
+		ready: make(chan struct{}),
 		links: links{cut: make(map[[2]int32]bool), changed: make(chan struct{})}, marked: marked{epochs: make(map[markedLog]int16), lost: make(map[markedLog]int16)},
 	}
 	for _, node := range cfg.LacksStaging {
@@ -137,36 +155,86 @@ func Start(cfg Config) (*Cluster, error) {
 	if cfg.History {
 		c.history = &history.Recorder{}
 	}
-	c.txns = txn.New(txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die, Observe: history.Observe[txn.Event](c.history),
+	txns := txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die, Observe: history.Observe[txn.Event](c.history),
 		Initialised: history.Observe[txn.Initialised](c.history),
-	})
+	}
+	if c.data != nil {
+		txns.Keep = c.keepTxn
+	}
+	c.txns = txn.New(txns)
 	c.engine = share.New(share.Config{
 		Log: logs{c}, Txns: c.txns, Profile: cfg.Profile, Staging: !cfg.Stock44 && c.features.levels.staging(cfg.Profile), OffsetReset: cfg.OffsetReset, GroupConfigs: cfg.GroupConfigs, Before44: cfg.Before44,
 		MinLockDuration: cfg.MinLockDuration, AssignmentInterval: cfg.AssignmentInterval,
 		HeartbeatInterval: cfg.HeartbeatInterval, SessionTimeout: cfg.SessionTimeout, MinSessionTimeout: cfg.MinSessionTimeout, Logger: cfg.Logger,
-		Observe: history.Observe[share.Event](c.history),
+		Observe: history.Observe[share.Event](c.history), Keeps: c.data != nil,
 	})
-	kf, err := kfake.NewCluster(
+	kfakeOpts := []kfake.Opt{
 		kfake.NumBrokers(cfg.Brokers),
 		kfake.Ports(c.ports()...),
 		kfake.ClusterID("sharetxn-embedded"),
 		kfake.ListenFn(c.listen),
 		// The coordinator here has the timeouts; kfake must never end a transaction.
 		kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "2147483647"}),
-	)
+	}
+	if c.data != nil {
+		kfakeOpts = append(kfakeOpts, kfake.DataDir(logsFolder(cfg.Data)))
+	}
+	kf, err := kfake.NewCluster(kfakeOpts...)
 	if err != nil {
 		c.cancel()
 		c.closeFronts()
-		return nil, fmt.Errorf("broker: %w", err)
+		return nil, fmt.Errorf("broker: %w", errors.Join(err, c.data.close()))
 	}
 	c.kf = kf
-	for name, partitions := range cfg.Topics {
-		if err := c.CreateTopic(name, partitions); err != nil {
-			c.Close()
-			return nil, err
-		}
+	if err := c.begin(found); err != nil {
+		c.Close()
+		return nil, err
 	}
 	return c, nil
+}
+
+// begin makes of kfake's logs the cluster that was wanted, and opens it.
+func (c *Cluster) begin(found map[mend.Log]mend.Found) error {
+	if c.data != nil {
+		if err := c.restore(found); err != nil {
+			return fmt.Errorf("broker: folder %s: %w", c.cfg.Data, err)
+		}
+	}
+	for name, partitions := range c.cfg.Topics {
+		if c.data != nil && c.Partitions(name) > 0 {
+			continue
+		}
+		if err := c.CreateTopic(name, partitions); err != nil {
+			return err
+		}
+	}
+	if err := c.durable(); err != nil {
+		return err
+	}
+	close(c.ready)
+	return nil
+}
+
+// fail ends the cluster by itself.
+func (c *Cluster) fail(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.cfg.Logger.Error("the cluster ends", "err", err)
+	c.cancel()
+}
+
+// Done is closed when the cluster ends: by Close, or by itself, and then Err says
+// why.
+func (c *Cluster) Done() <-chan struct{} { return c.die.Done() }
+
+// Err is why the cluster ended by itself; nil where it did not.
+func (c *Cluster) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 func (c *Cluster) ports() []int {
@@ -193,6 +261,9 @@ func (c *Cluster) Close() {
 		c.engine.Close()
 		c.txns.Close()
 		c.kf.Close()
+		if err := c.data.close(); err != nil {
+			c.cfg.Logger.Error("folder not closed", "err", err)
+		}
 	})
 }
 
@@ -232,6 +303,7 @@ func (c *Cluster) place(topic string) error {
 				return fmt.Errorf("broker: topic %s: %w", topic, err)
 			}
 		}
+		c.keepLog(topic, p.Partition)
 	}
 	return nil
 }
@@ -241,6 +313,7 @@ func (c *Cluster) MoveLeader(topic string, partition, node int32) error {
 	if err := c.kf.MoveTopicPartition(topic, partition, node); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
+	c.keepLog(topic, partition)
 	c.engine.LeaderChanged(c.TopicID(topic), partition)
 	c.links.wake() // markers may reach the new leader
 	return nil

@@ -17,6 +17,14 @@ const (
 // not kfake's (measured): an offset below the start is reached already, so that
 // asking twice is no failure, and a failure tells -1 for a low watermark.
 func (c *Cluster) deleteRecords(ctx context.Context, conn *front.Conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			c.keepLog(t.Topic, p.Partition) // its end, which is nowhere else if nothing is left
+		}
+	}
+	if err := c.durable(); err != nil {
+		return nil, err
+	}
 	kresp, err := c.broker(conn.Node).Do(ctx, req)
 	if err != nil {
 		return nil, err
@@ -33,6 +41,7 @@ func (c *Cluster) deleteRecords(ctx context.Context, conn *front.Conn, req *kmsg
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			if p.ErrorCode == 0 {
+				c.keepLog(t.Topic, p.Partition)
 				continue
 			}
 			p.LowWatermark = -1

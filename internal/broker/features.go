@@ -174,6 +174,7 @@ func (c *Cluster) setLevels(updates []kmsg.UpdateFeaturesRequestFeatureUpdate, t
 	if len(updates) == 0 {
 		if !try {
 			c.features.epoch++ // kfake changed one of its own
+			c.keepLevels()
 		}
 		return "", ""
 	}
@@ -201,6 +202,7 @@ func (c *Cluster) setLevels(updates []kmsg.UpdateFeaturesRequestFeatureUpdate, t
 	}
 	c.features.levels = next
 	c.features.epoch++
+	c.keepLevels()
 	return "", ""
 }
 

@@ -113,6 +113,11 @@ var errLost = errors.New("lost on purpose")
 
 // Serve implements front.Handler.
 func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) ([]byte, error) {
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	act := c.note(conn.Node, conn.ID, q)
 	if err := c.deed(ctx, act.Before); err != nil {
 		return nil, err
@@ -121,6 +126,9 @@ func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) 
 		return nil, err
 	}
 	out, err := c.fate(ctx, conn, q, act)
+	if err == nil {
+		err = c.durable()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,9 @@ func (c *Cluster) listen(network, address string) (net.Listener, error) {
 // takes the port above the highest. Do not create topics or move leaders
 // meanwhile.
 func (c *Cluster) AddNode() (int32, error) {
+	if c.data != nil {
+		return 0, errors.New("broker: a cluster with a folder has the nodes that it began with")
+	}
 	before, err := c.leaders()
 	if err != nil {
 		return 0, fmt.Errorf("broker: %w", err)

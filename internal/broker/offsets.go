@@ -2,6 +2,9 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/sharetxn/sharetxn/internal/broker/txn"
@@ -20,6 +23,25 @@ type stagedOffsets struct {
 type kfakeTxn struct {
 	name string
 	id   int64
+}
+
+// keptTxnOffsets are the offsets that kfake accepted in a transaction, as they
+// are kept: kfake forgets them with the process.
+type keptTxnOffsets struct {
+	Key     txn.Key
+	Offsets []keptOffset
+}
+
+type keptOffset struct {
+	Group, Topic string
+	Partition    int32
+	Offset       int64
+	LeaderEpoch  int32
+	Metadata     *string `json:",omitempty"`
+}
+
+func (k keptTxnOffsets) key() string {
+	return fmt.Sprintf("%s%d/%d", keptOffsets, k.Key.ProducerID, k.Key.ProducerEpoch)
 }
 
 // get gives the transaction in kfake, beginning it if need be. Requests of one
@@ -69,7 +91,67 @@ func (b backend) StageOffsets(ctx context.Context, node int32, key txn.Key, req 
 	}
 	resp := kresp.(*kmsg.TxnOffsetCommitResponse)
 	resp.Version = req.Version
-	return resp, nil
+	return resp, b.keepOffsets(key, req, resp)
+}
+
+// keepOffsets adds what kfake accepted to what is kept of the transaction.
+func (b backend) keepOffsets(key txn.Key, req *kmsg.TxnOffsetCommitRequest, resp *kmsg.TxnOffsetCommitResponse) error {
+	if b.c.data == nil {
+		return nil
+	}
+	refused := make(map[txn.Partition]bool)
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			refused[txn.Partition{Topic: t.Topic, Partition: p.Partition}] = p.ErrorCode != 0
+		}
+	}
+	all := keptTxnOffsets{Key: key}
+	if raw, ok := b.c.data.journal.Get(all.key()); ok {
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return err
+		}
+	}
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			if !refused[txn.Partition{Topic: t.Topic, Partition: p.Partition}] {
+				all.Offsets = append(all.Offsets, keptOffset{req.Group, t.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata})
+			}
+		}
+	}
+	return b.c.data.put(all.key(), all)
+}
+
+// restage has kfake take the offsets of a transaction again, in their order. Who
+// sent them was checked then; the member is gone from kfake since.
+func (b backend) restage(all keptTxnOffsets) error {
+	k, err := b.c.offsets.get(b.c.die, b, all.Key)
+	if err != nil {
+		return err
+	}
+	for _, o := range all.Offsets {
+		req := kmsg.NewPtrTxnOffsetCommitRequest()
+		req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch = implicitTxn, k.name, k.id, 0
+		req.Group, req.Generation = o.Group, -1
+		t := kmsg.NewTxnOffsetCommitRequestTopic()
+		t.Topic = o.Topic
+		p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = o.Partition, o.Offset, o.LeaderEpoch, o.Metadata
+		t.Partitions = append(t.Partitions, p)
+		req.Topics = append(req.Topics, t)
+		kresp, err := b.c.broker(b.Coordinator(o.Group)).Do(b.c.die, req)
+		if err != nil {
+			return err
+		}
+		for _, t := range kresp.(*kmsg.TxnOffsetCommitResponse).Topics {
+			for _, p := range t.Partitions {
+				// A topic that was deleted meanwhile has no offsets to commit.
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (b backend) EndOffsets(ctx context.Context, key txn.Key, commit bool) error {
@@ -82,6 +164,9 @@ func (b backend) EndOffsets(ctx context.Context, key txn.Key, commit bool) error
 	kresp, err := b.c.broker(b.Coordinator(k.name)).Do(ctx, req)
 	if err != nil {
 		return err
+	}
+	if b.c.data != nil {
+		b.c.data.journal.Delete(keptTxnOffsets{Key: key}.key())
 	}
 	code := kresp.(*kmsg.EndTxnResponse).ErrorCode
 	if kerr.ErrorForCode(code) == kerr.InvalidTxnState {

@@ -49,6 +49,9 @@ func (c *Cluster) produce(ctx context.Context, conn *front.Conn, q frame.Request
 			return reply(refuseProduce(req, code))
 		}
 	}
+	if err := c.durable(); err != nil { // a log must not have what the coordinator forgets
+		return nil, err
+	}
 	out, err := conn.Forward(q.Raw, req.Acks != 0)
 	if c.history != nil && err == nil && len(writes) > 0 {
 		err = c.produced(req, writes, out)

@@ -89,6 +89,7 @@ type Config struct {
 	MaxMembers         int           // of a group; default 200
 	OffsetReset        string        // share.auto.offset.reset of groups that set none; default latest, as Kafka
 	GroupConfigs       map[string]map[string]string
+	Keeps              bool // Changed is called now and then
 	// Observe is told of all that happens to records, in order, under the
 	// engine's lock: it must be quick and must not call back. Nil: nobody is.
 	Observe func(Event)

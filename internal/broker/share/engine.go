@@ -27,7 +27,8 @@ type Engine struct {
 	wake     chan struct{}   // closed and replaced when something may have become available
 	timer    *time.Timer     // fires at the earliest lock's end
 	timerAt  time.Time
-	moves    int // of leaders, so far
+	moves    int      // of leaders, so far
+	changed  *changed // nil: nobody keeps anything
 	closed   bool
 }
 
@@ -48,6 +49,9 @@ func New(cfg Config) *Engine {
 		sessions: make(map[sessionKey]*session),
 		decided:  make(map[int64]int16),
 		wake:     make(chan struct{}),
+	}
+	if cfg.Keeps {
+		e.changed = newChanged()
 	}
 	return e
 }
@@ -199,9 +203,14 @@ func (e *Engine) expireLocks() {
 	}
 }
 
-// newPartition makes a share partition that tells the engine's observer.
+// newPartition makes a share partition that tells the engine's observer, and who
+// keeps it.
 func (e *Engine) newPartition(k partKey, start int64) *partition {
 	p := newPartition(start, e.sem)
+	if e.changed != nil {
+		e.changed.note(k)
+		p.touch = func() { e.changed.note(k) }
+	}
 	if e.cfg.Observe != nil {
 		p.observe = func(ev Event) {
 			ev.Group, ev.Topic, ev.Partition = k.group, k.topic, k.part
@@ -222,8 +231,10 @@ func (e *Engine) partition(k partKey) *partition {
 	return p
 }
 
-// group gives the group, made at first sight; e.mu is held.
+// group gives the group, made at first sight; e.mu is held. Whoever asks may
+// change it.
 func (e *Engine) group(name string) *group {
+	e.changed.noteGroup(name)
 	g := e.groups[name]
 	if g == nil {
 		g = &group{name: name, members: make(map[string]*member), topics: make(map[string]Topic), begun: make(map[[16]byte]int32), config: e.cfg.groupDefaults()}
@@ -312,8 +323,18 @@ func (e *Engine) DeleteGroup(name string) int16 {
 	delete(e.groups, name)
 	e.group(name).config = set // configs outlive the group, as Kafka keeps them elsewhere
 	maps.DeleteFunc(e.sessions, func(k sessionKey, _ *session) bool { return k.group == name })
-	maps.DeleteFunc(e.parts, func(k partKey, _ *partition) bool { return k.group == name })
+	e.forget(func(k partKey) bool { return k.group == name })
 	return codeNone
+}
+
+// forget removes share partitions; e.mu is held.
+func (e *Engine) forget(which func(partKey) bool) {
+	for k := range e.parts {
+		if which(k) {
+			delete(e.parts, k)
+			e.changed.note(k)
+		}
+	}
 }
 
 // pending tells whether the group has staged records; e.mu is held.

@@ -132,7 +132,7 @@ func (e *Engine) setStart(k partKey, start int64) {
 		g.epoch, g.target = 1, 1
 	}
 	if start < 0 {
-		delete(e.parts, k)
+		e.forget(func(x partKey) bool { return x == k })
 	} else {
 		p := e.newPartition(k, start)
 		p.write()
@@ -167,7 +167,7 @@ func (e *Engine) forgetTopic(group string, topic [16]byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	had := len(e.parts)
-	maps.DeleteFunc(e.parts, func(k partKey, _ *partition) bool { return k.group == group && k.topic == topic })
+	e.forget(func(k partKey) bool { return k.group == group && k.topic == topic })
 	g := e.group(group)
 	_, begun := g.begun[topic]
 	delete(g.begun, topic)

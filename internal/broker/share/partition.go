@@ -18,6 +18,7 @@ type partition struct {
 
 	sem     semantics   // of the profile
 	observe func(Event) // nil: nobody
+	touch   func()      // is told that something may have changed; nil: nobody
 
 	limit    int16 // delivery count limit
 	maxLocks int64
@@ -79,8 +80,12 @@ func (p *partition) cover(first, last int64) []entry {
 	return p.entries[i:j]
 }
 
-// settle joins equal neighbours and moves the start over what is done.
+// settle joins equal neighbours and moves the start over what is done. It ends
+// every change.
 func (p *partition) settle() {
+	if p.touch != nil {
+		p.touch()
+	}
 	out := p.entries[:0]
 	for _, e := range p.entries {
 		if n := len(out); n > 0 && out[n-1].joins(e) {

@@ -55,6 +55,9 @@ type Backend interface {
 	Exists(p Partition) bool
 	// Coordinator is the node that coordinates the id.
 	Coordinator(txnID string) (node int32)
+	// Durable returns when all that was changed and kept before survives the
+	// process.
+	Durable() error
 }
 
 // Config of a Coordinator.
@@ -69,6 +72,9 @@ type Config struct {
 	Observe func(Event)
 	// Initialised is told of each InitProducerId that worked, in the same way.
 	Initialised func(Initialised)
+	// Keep is given each transactional id as it now is, to be kept; like Observe
+	// under the lock. Nil: nothing is kept.
+	Keep func(Image)
 }
 
 // Coordinator is safe for concurrent use.
@@ -95,6 +101,8 @@ type transaction struct {
 	timer   *time.Timer
 	done    chan struct{} // closed when the markers of the present end are written
 	held    chan struct{} // closed when one of them has to wait
+
+	byProducer bool // who ended it: Event.ByProducer
 }
 
 // New makes a Coordinator without transactions.
@@ -168,6 +176,7 @@ func (c *Coordinator) InitProducerID(ctx context.Context, node int32, req *kmsg.
 			if c.cfg.Initialised != nil {
 				c.cfg.Initialised(Initialised{TransactionalID: t.name, Key: Key{t.id, t.epoch}})
 			}
+			c.keep(t)
 		}
 		c.mu.Unlock()
 		return resp
@@ -243,6 +252,7 @@ func (c *Coordinator) EndTxn(ctx context.Context, node int32, req *kmsg.EndTxnRe
 		case bump:
 			t.bump(fresh)
 			t.status, t.began = CompleteAbort, time.Now()
+			c.keep(t)
 		case already:
 		}
 		if resp.ErrorCode == codeNone {
@@ -271,23 +281,36 @@ func (c *Coordinator) abort(t *transaction) { c.prepare(t, false, -1, false) }
 // is held.
 func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64, byProducer bool) {
 	t.timer.Stop()
-	key := t.writer
-	late := t.epoch >= lastEpoch && fresh < 0
-	if !late {
+	if t.epoch < lastEpoch || fresh >= 0 {
 		t.bump(fresh)
 	}
 	t.status = PrepareAbort
 	if commit {
 		t.status = PrepareCommit
 	}
+	t.byProducer = byProducer
+	c.tell(t.decision(false))
+	c.keep(t)
+	c.finish(t)
+}
+
+// finish carries out what prepare decided; c.mu is held.
+func (c *Coordinator) finish(t *transaction) {
 	t.done, t.held = make(chan struct{}), make(chan struct{})
-	decision := Event{TransactionalID: t.name, Writer: key, Commit: commit, ByProducer: byProducer, Partitions: partitions(t.parts)}
-	c.tell(decision)
-	treat, waits := c.treat, t.held
+	commit, key, treat, waits := t.status == PrepareCommit, t.writer, c.treat, t.held
+	late := key == Key{t.id, t.epoch} // there was no fresh id at the last epoch
+	decision := t.decision(true)
 	held := sync.OnceFunc(func() { close(waits) })
 	c.wg.Go(func() {
 		ctx := c.cfg.Die
-		err := c.apply(ctx, t, key, commit, treat, held)
+		fresh := int64(-1)
+		err := c.cfg.Backend.Durable()
+		if err == nil {
+			err = c.apply(ctx, t, key, commit, treat, held)
+		}
+		if err == nil {
+			err = c.cfg.Backend.Durable() // the end of it may not come before what it did
+		}
 		if err == nil && late {
 			fresh, err = c.cfg.Backend.NewProducerID(ctx, t.name)
 		}
@@ -306,10 +329,18 @@ func (c *Coordinator) prepare(t *transaction, commit bool, fresh int64, byProduc
 			t.status = CompleteCommit
 		}
 		t.parts, t.offsets = make(map[Partition]struct{}), false
-		decision.Applied = true
 		c.tell(decision)
+		c.keep(t)
 		close(t.done)
 	})
+}
+
+// decision is the event of the end of a transaction that is prepared.
+func (t *transaction) decision(applied bool) Event {
+	return Event{
+		TransactionalID: t.name, Writer: t.writer, Commit: t.status == PrepareCommit, ByProducer: t.byProducer,
+		Applied: applied, Partitions: partitions(t.parts),
+	}
 }
 
 // tell tells whoever observes; c.mu is held.
@@ -348,6 +379,7 @@ func (c *Coordinator) add(ctx context.Context, name string, id int64, epoch int1
 			if code == codeNone {
 				c.start(t)
 				register(t)
+				c.keep(t)
 			}
 			c.mu.Unlock()
 			return code
@@ -371,8 +403,13 @@ func (c *Coordinator) start(t *transaction) {
 	}
 	t.status, t.began, t.hasPrev = Ongoing, time.Now(), false
 	t.writer = Key{t.id, t.epoch}
+	c.watch(t)
+}
+
+// watch aborts the transaction when its time is up; c.mu is held.
+func (c *Coordinator) watch(t *transaction) {
 	began := t.began
-	t.timer = time.AfterFunc(t.timeout, func() {
+	t.timer = time.AfterFunc(time.Until(began.Add(t.timeout)), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.closed && t.status == Ongoing && t.began.Equal(began) {
@@ -436,6 +473,7 @@ func (c *Coordinator) AddShareState(_ context.Context, name string, id int64, ep
 		for _, p := range parts {
 			t.parts[Partition{c.cfg.StateTopic, p}] = struct{}{}
 		}
+		c.keep(t)
 	}
 	return code
 }

@@ -128,6 +128,8 @@ func (w *world) Coordinator(name string) int32 {
 // gone is a topic that does not exist.
 const gone = "gone"
 
+func (w *world) Durable() error { return nil }
+
 func (w *world) Exists(p Partition) bool { return p.Topic != gone }
 
 func (w *world) init(ctx context.Context, name string, id int64, epoch int16, timeout time.Duration) Key {
