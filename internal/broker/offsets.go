@@ -102,7 +102,7 @@ func (b backend) keepOffsets(key txn.Key, req *kmsg.TxnOffsetCommitRequest, resp
 	refused := make(map[txn.Partition]bool)
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
-			refused[txn.Partition{Topic: t.Topic, Partition: p.Partition}] = p.ErrorCode != 0
+			refused[txn.Partition{Topic: b.c.producedTo(t.Topic, t.TopicID), Partition: p.Partition}] = p.ErrorCode != 0
 		}
 	}
 	all := keptTxnOffsets{Key: key}
@@ -112,9 +112,10 @@ func (b backend) keepOffsets(key txn.Key, req *kmsg.TxnOffsetCommitRequest, resp
 		}
 	}
 	for _, t := range req.Topics {
+		name := b.c.producedTo(t.Topic, t.TopicID)
 		for _, p := range t.Partitions {
-			if !refused[txn.Partition{Topic: t.Topic, Partition: p.Partition}] {
-				all.Offsets = append(all.Offsets, keptOffset{req.Group, t.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata})
+			if !refused[txn.Partition{Topic: name, Partition: p.Partition}] {
+				all.Offsets = append(all.Offsets, keptOffset{req.Group, name, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata})
 			}
 		}
 	}

@@ -24,7 +24,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const keyEndTxn = 26
+const (
+	keyProduce = 0
+	keyEndTxn  = 26
+)
 
 var profiles = []struct {
 	wire wire.Profile
@@ -50,8 +53,8 @@ func begin(t *testing.T, profile sharetxn.Profile, cfg broker.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
 	w := &world{Cluster: c, t: t}
+	t.Cleanup(func() { w.Close() }) // of the cluster that is there then
 	if w.cl, err = sharetxn.Connect(
 		sharetxn.Kafka(kgo.SeedBrokers(c.Seeds()...), kgo.MetadataMinAge(10*time.Millisecond), kgo.DisableClientMetrics()),
 		sharetxn.Logger(slog.New(slog.DiscardHandler)), sharetxn.WithProfile(profile)); err != nil {

@@ -8,9 +8,9 @@ const version = 1
 
 type topicsFile struct {
 	Topics []struct {
-		Name       string   `json:"name"`
-		ID         [16]byte `json:"id"`
-		Partitions int32    `json:"partitions"`
+		Name       string `json:"name"`
+		ID         []byte `json:"id"`
+		Partitions int32  `json:"partitions"`
 	} `json:"topics"`
 }
 

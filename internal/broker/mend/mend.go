@@ -55,8 +55,11 @@ func Dir(dir string, know func(Log) Known) (map[Log]Found, error) {
 	all := make(map[Log]Found)
 	state := newProducers()
 	for _, t := range topics.Topics {
+		if len(t.ID) != 16 {
+			return nil, fmt.Errorf("mend: %s: %w: the id of topic %s", filepath.Join(dir, "topics.json"), ErrCorrupt, t.Name)
+		}
 		for p := range t.Partitions {
-			log := Log{t.Name, t.ID, p}
+			log := Log{t.Name, [16]byte(t.ID), p}
 			s, err := mendLog(dir, log, know(log), state)
 			if err != nil {
 				return nil, err
