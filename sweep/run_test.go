@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -60,16 +61,18 @@ func closed(ch <-chan struct{}) bool {
 // world is a virtual cluster with a service's topics.
 type world struct {
 	*sharetxntest.Cluster
-	on setting
+	on     setting
+	inputs map[string]*kgo.Record // by value
 }
 
 func start(t *testing.T, on setting) *world {
 	t.Helper()
 	w := &world{sharetxntest.Start(t, on.brokers, sharetxntest.Brokers(2),
-		sharetxntest.Topic("in", 2), sharetxntest.Topic("out", 2), sharetxntest.Topic("dead", 1)), on}
+		sharetxntest.Topic("in", 2), sharetxntest.Topic("out", 2), sharetxntest.Topic("dead", 1)), on, make(map[string]*kgo.Record)}
 	rs := make([]*kgo.Record, records)
 	for i := range rs {
 		rs[i] = &kgo.Record{Topic: "in", Value: fmt.Append(nil, i)}
+		w.inputs[fmt.Sprint(i)] = rs[i]
 	}
 	w.Feed(t, rs...)
 	if ledgered(on) {
@@ -132,9 +135,26 @@ func (w *world) judge(t *testing.T, harmed bool) {
 	if dead := w.Committed(t, "dead"); len(out)+len(dead) > 0 {
 		t.Errorf("outputs %v of no record, %d dead letters", out, len(dead))
 	}
-	if staged(w.on) {
-		w.AssertExactlyOnce(t, "g", "out", "dead")
+	guarantee := check.GuaranteeStaged
+	switch w.on.guarantee {
+	case processor.Ledger:
+		guarantee = check.GuaranteeLedger
+	case processor.AckAfterCommit:
+		guarantee = check.GuaranteeAckAfterCommit
 	}
+	w.AssertHistory(t, sharetxntest.Expect{
+		Group: "g", Guarantee: guarantee, Outputs: []string{"out", "dead"}, DeadLetters: []string{"dead"},
+		Source: w.source, Want: func(*kgo.Record) int { return 1 },
+	})
+}
+
+// source is the input of an output, which has its value.
+func (w *world) source(out *kgo.Record) (sharetxntest.Origin, bool) {
+	in := w.inputs[string(out.Value)]
+	if in == nil {
+		return sharetxntest.Origin{}, false
+	}
+	return sharetxntest.Origin{Topic: in.Topic, Partition: in.Partition, Offset: in.Offset, Nth: 1, Of: 1}, true
 }
 
 // settled waits until no transaction is open: that of a service that ended in
