@@ -2,10 +2,13 @@ package processor_test
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -74,6 +77,47 @@ func (c crash) fate(on setting) fate {
 		f.visible = 2
 	}
 	return f
+}
+
+func (f fate) String() string {
+	switch {
+	case f.acknowledged:
+		return "published and acknowledged"
+	case f.found:
+		return "published; they come again, are found done and not handled"
+	case f.published:
+		return "published; they come again and are published twice"
+	}
+	return "nothing published; they come again"
+}
+
+// The page says what TestCrashMatrix shows, and leaves out no case of the KIP.
+func TestMatrixPage(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	text, err := os.ReadFile("../docs/matrix.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, c := range crashes {
+		want = append(want, fmt.Sprintf("| %s | %v | %v | %v |", c.name, c.fate(draft95), c.fate(ledgered), c.fate(plain)))
+		if c.fate(draft95) != c.fate(kip93) {
+			t.Errorf("%s: the page has one column for both profiles", c.name)
+		}
+	}
+	for n := 1; n <= 14; n++ {
+		if n <= 7 {
+			want = append(want, fmt.Sprintf("| Case %d |", n))
+		}
+		if n != 4 {
+			want = append(want, fmt.Sprintf("| Corner case %d |", n))
+		}
+	}
+	for _, line := range want {
+		if !strings.Contains(string(text), "\n"+line) {
+			t.Errorf("no line %q", line)
+		}
+	}
 }
 
 // A process dies at a moment of a transaction, and another one comes after it, of

@@ -2,6 +2,7 @@ package house
 
 import (
 	"bytes"
+	"go/ast"
 	"path"
 	"regexp"
 	"slices"
@@ -41,6 +42,19 @@ var pageRules = []rule{
 		}, want: []string{
 			"README.md:1: no code below the mark of examples/a/a.go",
 			"README.md:2: the code below is not in examples/a/b.go",
+		}},
+	}},
+	{name: "tests named on pages exist", find: unknownTests, examples: []example{
+		{name: "gone", files: map[string]string{
+			"docs/a.md":         "`acks TestA`, `acks TestB` (one)\n| `acks/more TestA`, `none TestA` |\n",
+			"acks/a_test.go":    "package acks\nfunc TestA(t *testing.T) { testkit.Deadline(t, 1) }\nfunc TestC(t *testing.T) {}\n",
+			"acks/more/a.go":    "package more\nfunc TestA() {}\n",
+			"acks/b_test.go":    "package acks\nfunc (x) TestB(t *testing.T) {}\n",
+			"acks/more/more.md": "`go test -run TestNone ./acks` and `TestNone` name no folder\n",
+		}, want: []string{
+			"docs/a.md:1: there is no acks TestB",
+			"docs/a.md:2: there is no acks/more TestA",
+			"docs/a.md:2: there is no none TestA",
 		}},
 	}},
 	{name: "no machine in the text", find: machineText, examples: []example{
@@ -115,6 +129,33 @@ func untestedCode(t *tree) (found []offence) {
 				found = append(found, offence{name, line, "no code below the mark of " + file})
 			case !bytes.Contains(append([]byte("\n"), t.files[file]...), append([]byte("\n"), code[1]...)):
 				found = append(found, offence{name, line, "the code below is not in " + file})
+			}
+		}
+	}
+	return found
+}
+
+var namedTest = regexp.MustCompile("`([a-z0-9/]+) (Test[A-Za-z0-9_]+)`")
+
+// unknownTests finds `folder TestName` on pages where the folder has no such
+// test.
+func unknownTests(t *tree) (found []offence) {
+	has := make(map[string]bool)
+	for _, s := range t.sources {
+		for _, d := range s.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test() && f.Recv == nil {
+				has[s.dir()+" "+f.Name.Name] = true
+			}
+		}
+	}
+	for _, name := range t.names() {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		text := t.files[name]
+		for _, at := range namedTest.FindAllSubmatchIndex(text, -1) {
+			if test := string(text[at[2]:at[3]]) + " " + string(text[at[4]:at[5]]); !has[test] {
+				found = append(found, offence{name, lineOf(text, at[0]), "there is no " + test})
 			}
 		}
 	}
