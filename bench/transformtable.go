@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/sharetxn/sharetxn/bench/contender"
 )
@@ -21,6 +25,10 @@ func (t transformed) write(w io.Writer) {
 			hundredths(of((*run).cost).median), hundredths(of((*run).brokerCost).median), hundredths(of((*run).cores).median),
 			whole(of(func(r *run) float64 { return float64(r.Peak) / (1 << 20) }).max))
 	}
+	fmt.Fprintln(w, "  requests a transaction, all together")
+	for nth, who := range t.Ways {
+		fmt.Fprintf(w, "  %-30s %s\n", transformNames[who], perTransaction(t.Runs[nth]))
+	}
 	const ratio = "  %-40s %9s %6s %6s  %9s %6s %6s\n"
 	fmt.Fprintf(w, ratio, "ratios within a round", "a second", "min", "max", "client us", "min", "max")
 	for nth, who := range t.Ways[1:] {
@@ -36,4 +44,23 @@ var transformNames = map[string]string{
 	contender.AckAfterCommit: "Processor, AckAfterCommit",
 	contender.KgoOne:         "kgo, one transactional id",
 	contender.KgoTwo:         "kgo, two in turn",
+}
+
+// perTransaction is how many requests of each kind the runs had for a transaction,
+// those most often sent first.
+func perTransaction(runs []*run) string {
+	transactions, sent := 0, make(map[string]int)
+	for _, r := range runs {
+		transactions += r.Polls - 1 // what comes before the first has ended is not counted
+		for name, n := range r.Requests {
+			sent[name] += n
+		}
+	}
+	var all []string
+	for _, name := range slices.SortedFunc(maps.Keys(sent), func(a, b string) int { return cmp.Or(cmp.Compare(sent[b], sent[a]), cmp.Compare(a, b)) }) {
+		if each := float64(sent[name]) / float64(max(1, transactions)); each >= 0.005 {
+			all = append(all, fmt.Sprintf("%s %s", name, hundredths(each)))
+		}
+	}
+	return strings.Join(all, ", ")
 }

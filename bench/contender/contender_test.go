@@ -95,6 +95,9 @@ func TestTransform(t *testing.T) {
 			if r.Records != records || r.First < 1 || r.First > 40 || r.Read <= 0 || r.Acked < r.Read {
 				t.Errorf("%+v", r)
 			}
+			if r.Polls < records/40 || r.Requests["Produce"] < r.Polls-1 || r.Requests["EndTxn"] < r.Polls-1 {
+				t.Errorf("%d transactions with requests %v", r.Polls, r.Requests)
+			}
 			out, err := b.Committed(ctx, "out")
 			if err != nil || len(out) != records {
 				t.Errorf("%d outputs of %d records, %v", len(out), records, err)

@@ -23,10 +23,13 @@ type Report struct {
 	// First is how many of the records the first poll gave. The clock runs from
 	// its return, and they do not count.
 	First int           `json:"first"`
+	Polls int           `json:"polls"` // that gave records; the first is one of them
 	Start time.Duration `json:"start"` // from making the client to the first records
 	Read  time.Duration `json:"read"`  // from then until the last records were handed out
 	Acked time.Duration `json:"acked"` // from then until the last acknowledgement was answered
 	CPU   time.Duration `json:"cpu"`   // of the process in the time of Acked, user and system
+	// Requests were sent in that time, by name; of jobs with an Output only.
+	Requests map[string]int `json:"requests,omitempty"`
 }
 
 // message is a line of a contender: one of its fields.

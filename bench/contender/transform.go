@@ -18,7 +18,7 @@ func withProcessor(g processor.Guarantee) func(context.Context, Job, *watch) err
 		running, stop := context.WithCancel(ctx)
 		defer stop()
 		done := &commits{want: j.Records, watch: w, all: stop}
-		cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(j.Seeds, ",")...)), sharetxn.WithHooks(done),
+		cl, err := sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(strings.Split(j.Seeds, ",")...), kgo.WithHooks(&w.requests)), sharetxn.WithHooks(done),
 			sharetxn.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			return err
@@ -78,15 +78,15 @@ func (c *commits) add(records int) {
 func withKgo(ids int) func(context.Context, Job, *watch) error {
 	return func(ctx context.Context, j Job, w *watch) error {
 		const stock = 500 // what a fetch takes by default
-		seeds := kgo.SeedBrokers(strings.Split(j.Seeds, ",")...)
-		in, err := kgo.NewClient(seeds, kgo.ShareGroup(j.Group), kgo.ConsumeTopics(j.Topic), kgo.ShareMaxRecords(int32(max(stock, j.Txn))))
+		seeds, counted := kgo.SeedBrokers(strings.Split(j.Seeds, ",")...), kgo.WithHooks(&w.requests)
+		in, err := kgo.NewClient(seeds, counted, kgo.ShareGroup(j.Group), kgo.ConsumeTopics(j.Topic), kgo.ShareMaxRecords(int32(max(stock, j.Txn))))
 		if err != nil {
 			return err
 		}
 		defer in.Close()
 		var out []*kgo.Client
 		for n := range ids {
-			cl, err := kgo.NewClient(seeds, kgo.TransactionalID(j.Group+"-"+string(rune('a'+n))))
+			cl, err := kgo.NewClient(seeds, counted, kgo.TransactionalID(j.Group+"-"+string(rune('a'+n))))
 			if err != nil {
 				return err
 			}
