@@ -204,7 +204,7 @@ func TestStrayedClient(t *testing.T) {
 		// What kgo does when it loses a partition's state: InitProducerId at the
 		// transaction's own epoch.
 		moved = w.initAgain(ctx, t, "tx")
-		p.lanes[0].out.inits.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
+		p.lanes[0].out.asks.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
 		return nil
 	})
 	if !moved {

@@ -20,12 +20,12 @@ import (
 // outputs is the kgo client that produces, and its replacement when it cannot
 // follow. It implements txnmanager.Outputs.
 type outputs struct {
-	core   *core.Cluster
-	opts   []kgo.Opt
-	manual []string // topics whose records name their partition
-	// inits counts the InitProducerId requests of the present client.
-	inits  *initCounter
-	opened int64 // inits when the transaction was opened
+	core    *core.Cluster
+	opts    []kgo.Opt
+	manual  []string // topics whose records name their partition
+	asks    *asks
+	opened  int64         // asks.inits when the transaction was opened
+	markers time.Duration // what a follower leaves the coordinator to write them
 
 	mu     sync.Mutex
 	client *kgo.Client
@@ -36,16 +36,20 @@ type outputs struct {
 
 var _ txnmanager.Outputs = (*outputs)(nil)
 
-// initCounter is a kgo hook: a kgo client that asks for a producer epoch in the
-// middle of a transaction has aborted it.
-type initCounter struct{ n atomic.Int64 }
+// asks is a kgo hook that counts what kgo clients ask the coordinator by themselves.
+// One that asks for a producer epoch in the middle of a transaction has aborted
+// it; one that asks for a transaction's end more than once was too early.
+type asks struct{ inits, ends atomic.Int64 }
 
-var _ kgo.HookBrokerWrite = (*initCounter)(nil)
+var _ kgo.HookBrokerWrite = (*asks)(nil)
 
 // OnBrokerWrite implements kgo.HookBrokerWrite.
-func (c *initCounter) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
-	if key == kmsg.InitProducerID.Int16() {
-		c.n.Add(1)
+func (a *asks) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	switch key {
+	case kmsg.InitProducerID.Int16():
+		a.inits.Add(1)
+	case kmsg.EndTxn.Int16():
+		a.ends.Add(1)
 	}
 }
 
@@ -53,6 +57,20 @@ func (c *initCounter) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _
 // written. They take about a millisecond; kgo's own 20 ms would be most of a
 // short transaction.
 const followBackoff = time.Millisecond
+
+// mostPatience is the longest that a client that follows waits before it asks: as long
+// as kgo waits between two questions.
+const mostPatience = 20 * time.Millisecond
+
+// patience is how long to wait for the next markers before the first question, after
+// one that took so many: each is a request for nothing, but who waits too long keeps
+// the next transaction of the id waiting. It settles where one in seven is too early.
+func patience(last time.Duration, questions int64) time.Duration {
+	if questions > 1 {
+		return min(last*3/2+followBackoff/4, mostPatience)
+	}
+	return last * 15 / 16
+}
 
 // topicRetries is how often a topic that metadata does not have is asked for again
 // (kgo's default is 4), 5 s apart: the error that names it must come before the
@@ -64,7 +82,7 @@ const topicRetries = 1
 // is made when there is something to produce: one that only acknowledges needs
 // none.
 func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs, error) {
-	o := &outputs{core: co, manual: cfg.manual, inits: &initCounter{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
+	o := &outputs{core: co, manual: cfg.manual, asks: &asks{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
 		kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(cfg.timeout),
 		kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn(),
 	)}
@@ -81,7 +99,7 @@ func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs,
 func (o *outputs) newClient() (*kgo.Client, error) { return o.core.NewClient(o.clientOpts()...) }
 
 func (o *outputs) clientOpts() []kgo.Opt {
-	return append([]kgo.Opt{kgo.WithHooks(o.inits)}, o.opts...)
+	return append([]kgo.Opt{kgo.WithHooks(o.asks)}, o.opts...)
 }
 
 // Open implements txnmanager.Outputs.
@@ -98,7 +116,7 @@ func (o *outputs) Open(ctx context.Context, fresh bool) (int64, int16, error) {
 		// With a producer id at hand this does no I/O.
 		err = cl.BeginTransaction()
 	}
-	o.opened = o.inits.n.Load()
+	o.opened = o.asks.inits.Load()
 	return id, epoch, err
 }
 
@@ -161,15 +179,22 @@ func (o *outputs) Flush(ctx context.Context) error { return o.present().Flush(ct
 func (o *outputs) Discard(ctx context.Context) error { return o.present().AbortBufferedRecords(ctx) }
 
 // Strayed implements txnmanager.Outputs.
-func (o *outputs) Strayed() bool { return o.inits.n.Load() != o.opened }
+func (o *outputs) Strayed() bool { return o.asks.inits.Load() != o.opened }
 
 // Follow implements txnmanager.Outputs: the coordinator takes kgo's EndTxn for a
 // retry of ours, and its answer gives kgo the new epoch.
 func (o *outputs) Follow(ctx context.Context, commit bool) (int64, int16, error) {
-	cl := o.present()
+	wait := time.NewTimer(o.markers)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done(): // EndTransaction says so
+	}
+	cl, before := o.present(), o.asks.ends.Load()
 	if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil {
 		return -1, -1, err
 	}
+	o.markers = patience(o.markers, o.asks.ends.Load()-before)
 	return cl.ProducerID(ctx)
 }
 
