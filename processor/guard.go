@@ -2,11 +2,33 @@ package processor
 
 import (
 	"context"
+	"time"
 
 	"github.com/sharetxn/sharetxn/internal/bind"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/producer"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// ackPatience is how long a committed record's acknowledgement may wait for others
+// under guarantee Ledger. Whoever gets the record meanwhile finds it committed, so
+// nothing depends on it but when the broker can give out the record's lock. Alone it
+// is a request, and a write of the broker, for each transaction.
+const ackPatience = 100 * time.Millisecond
+
+// unhurried are acknowledgements that may be settled a little later.
+type unhurried struct{ producer.Acknowledgements }
+
+// Bind implements producer.Acknowledgements.
+func (u unhurried) Bind() bind.Handle { return patient{u.Acknowledgements.Bind()} }
+
+type patient struct{ bind.Handle }
+
+// Settle implements bind.Handle.
+func (p patient) Settle(s bind.Settlement) {
+	s.Patience = ackPatience
+	p.Handle.Settle(s)
+}
 
 // commitGuard is the ledger's part in a transaction: it is bound before the batches, has
 // no records of its own, and refuses the commit where the ledger does.

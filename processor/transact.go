@@ -56,7 +56,10 @@ func (m *member) transact(ctx context.Context, t *transaction) {
 	}
 	g := &commitGuard{core: m.core, group: m.cfg.Group, ledger: m.ledger}
 	if m.ledger != nil {
-		parts = append([]producer.Acknowledgements{g}, parts...)
+		for i, p := range parts {
+			parts[i] = unhurried{p}
+		}
+		parts = slices.Insert(parts, 0, producer.Acknowledgements(g))
 	}
 	txn, err := m.producer.Begin(ctx, parts...)
 	if err != nil {

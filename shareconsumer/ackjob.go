@@ -21,6 +21,10 @@ type ackJob struct {
 	renew  bool
 	at     time.Time // queued
 
+	// patient is until when it may wait for company; zero: nothing was said of that.
+	// Under c.mu.
+	patient time.Time
+
 	// Under c.mu.
 	left int // pieces not answered
 	errs []error

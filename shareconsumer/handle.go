@@ -167,7 +167,7 @@ func (h handle) Settle(s bind.Settlement) {
 	c.active = time.Now()
 	switch sharetxn.Outcome(s.Outcome) {
 	case sharetxn.Committed:
-		b.committed(s.Plain)
+		b.committed(s.Plain, s.Patience)
 	case sharetxn.Aborted:
 		b.aborted(s.Freed)
 	case sharetxn.Unknown: // nothing may happen to its records until it is known
@@ -176,7 +176,7 @@ func (h handle) Settle(s bind.Settlement) {
 
 // committed: what was staged is done; releases leave as plain ones now, and so
 // does all that was decided where nothing is staged.
-func (b *Batch) committed(plain bool) {
+func (b *Batch) committed(plain bool, patience time.Duration) {
 	var rest []*Record
 	for _, r := range b.records {
 		if r.lease.lost == nil && (r.verdict == acks.Release || plain && r.verdict != acks.Gap) {
@@ -184,7 +184,8 @@ func (b *Batch) committed(plain bool) {
 		}
 	}
 	if len(rest) > 0 && !b.c.closed {
-		b.c.plain(rest, false)
+		now := time.Now()
+		b.c.plain(rest, false).patient = now.Add(min(patience, earliest(rest).Sub(now)/2))
 	}
 	b.settle()
 }

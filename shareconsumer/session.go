@@ -90,7 +90,7 @@ type view struct {
 	renewals bool // queued
 	urgent   bool // queued acknowledgements that somebody waits for, or that cannot ride
 	lazy     bool // queued acknowledgements that may ride on a fetch
-	soon     bool // a fetch for them is near: a poll has just come, or they were queued a moment ago
+	soon     bool // a fetch for them is near, or they have time until one comes
 	demand   bool // a poll waits
 	buffered bool // a fetch waits to be polled
 	ahead    bool // more may be fetched than is waited for
@@ -196,6 +196,7 @@ func (s *session) view(now time.Time) view {
 		paused: now.Before(s.pause),
 	}
 	want := s.fetchable()
+	patient := true
 	for _, p := range s.queue {
 		switch {
 		case p.job.renew:
@@ -207,8 +208,10 @@ func (s *session) view(now time.Time) view {
 				v.soon = c.polls > c.polling || quick && v.buffered && now.Sub(p.job.at) < rideWait
 			}
 			v.lazy = true
+			patient = patient && now.Before(p.job.patient)
 		}
 	}
+	v.soon = v.soon || patient
 	return v
 }
 
@@ -223,8 +226,12 @@ const rideWait = 10 * time.Millisecond
 // is held.
 func (s *session) restFor(now time.Time) time.Duration {
 	d := max(0, s.pause.Sub(now))
-	if len(s.queue) > 0 { // not sent: it waits for a fetch
-		if ride := max(time.Millisecond, s.queue[0].job.at.Add(rideWait).Sub(now)); d == 0 || ride < d {
+	for _, p := range s.queue { // not sent: it waits for a fetch
+		until := p.job.at.Add(rideWait)
+		if p.job.patient.After(until) {
+			until = p.job.patient
+		}
+		if ride := max(time.Millisecond, until.Sub(now)); d == 0 || ride < d {
 			d = ride
 		}
 	}

@@ -65,6 +65,10 @@ type Settlement struct {
 	// Plain says that the verdicts were not staged: with a proven commit they are
 	// to be sent as plain acknowledgements now.
 	Plain bool
+	// Patience is how long plain acknowledgements may wait for a request that goes
+	// anyway, since nothing depends on when they come. They never wait for a moment
+	// at which a lock could end.
+	Patience time.Duration
 	// Freed tells whether an abort may have made the partition's staged records
 	// available to anyone: a request that named it may have reached a broker of
 	// such a profile (Draft95). They are then forgotten, never acknowledged and
