@@ -27,11 +27,12 @@ const maxAbandoned = 100
 
 var errAbandoned = fmt.Errorf("processor: more than %d handler calls did not return after their context had ended; a handler must return when its ctx ends", maxAbandoned)
 
-// call is one call of the handler under way, for one item or, with a
-// BatchHandler, several. It belongs to the member's loop but for run.
+// call is a call of the handler under way, for one item or a row of them or, with
+// a BatchHandler, several. It belongs to the member's loop but for its goroutine.
 type call struct {
 	g      *group
 	items  []*item
+	row    *row // of a Handler
 	cancel context.CancelCauseFunc
 	began  time.Time
 	ends   time.Time   // HandlerTimeout
@@ -57,6 +58,12 @@ func (c *call) end(now time.Time, why error) {
 // look ends the call's context where its time is up or a lock is lost, says
 // whether it is to be given up, and when to look again.
 func (c *call) look(now time.Time) (abandon bool, at time.Time) {
+	if c.whole() {
+		if at = c.began.Add(rowTime); !now.Before(at) {
+			at = time.Time{} // it is over, and about to tell
+		}
+		return false, at
+	}
 	if c.ended.IsZero() {
 		at = c.ends
 		switch {
@@ -81,27 +88,35 @@ func (c *call) look(now time.Time) (abandon bool, at time.Time) {
 	return false, at
 }
 
-// run calls the user's handler. It is the only code here that runs beside the
-// member's loop; the loop may have given the call up when it returns.
-func (c *call) run(ctx context.Context, cfg *Config, in []*Record) []decision {
-	if cfg.BatchHandler != nil {
-		b := NewBatch(in...)
-		err := guard(func() error { return cfg.BatchHandler(ctx, b) })
-		if p, ok := errors.AsType[*panicError](err); ok {
-			b.misuse = p // nothing of it counts
-		}
-		return b.conclude(err)
+// whole tells of a row that was not taken apart: for so short a time nobody looks
+// at locks and timeouts.
+func (c *call) whole() bool { return c.row != nil && len(c.items) > 1 }
+
+// handleBatch calls the user's BatchHandler. Like handle it runs beside the member's
+// loop, which may have given the call up when it returns.
+func handleBatch(ctx context.Context, cfg *Config, in []*Record) []decision {
+	b := NewBatch(in...)
+	err := guard(func() error { return cfg.BatchHandler(ctx, b) })
+	if p, ok := errors.AsType[*panicError](err); ok {
+		b.misuse = p // nothing of it counts
 	}
-	d := decision{records: []int{0}, own: true}
+	return b.conclude(err)
+}
+
+// handle calls the user's Handler.
+func handle(ctx context.Context, cfg *Config, in *Record) decision {
+	d := decision{own: true}
 	err := guard(func() error {
-		outputs, err := cfg.Handler(ctx, in[0])
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		outputs, err := cfg.Handler(ctx, in)
 		d = d.decided(outputs, err) // asks err, which is the user's code too
 		return nil
 	})
 	if err != nil {
 		d = d.decided(nil, err)
 	}
-	return []decision{d}
+	return d
 }
 
 // decided reads what a Handler returned.

@@ -136,6 +136,12 @@ func (g *group) start(n int) []*item {
 	return items
 }
 
+// back takes items that were not handled after all.
+func (g *group) back(items []*item) {
+	g.todo = append(items[:len(items):len(items)], g.todo...)
+	g.bytes += bytesOf(items)
+}
+
 // add makes a unit of what was running, or was never to be handled, ready.
 func (g *group) add(now time.Time, u *unit) {
 	if len(g.ready) == 0 {

@@ -42,6 +42,7 @@ type member struct {
 	hand      hand
 	calls     map[*call]struct{}
 	calling   int // bytes of inputs in calls
+	inRow     int // how many records the next row has, at most
 	abandoned int
 	txn       *transaction // under way
 	polling   bool
@@ -72,8 +73,8 @@ type polled struct {
 func newMember(p *Processor, n int) *member {
 	return &member{
 		n: n, cfg: &p.cfg, cl: p.cl, log: p.log, core: core.Of(p.cl), limit: p.limit, hooks: p.onHandled, ledgerHooks: p.ledgerHooks,
-		row:    MemberStatus{TransactionalID: p.cfg.transactionalID(n), State: created.String()},
-		calls:  make(map[*call]struct{}),
+		row:   MemberStatus{TransactionalID: p.cfg.transactionalID(n), State: created.String()},
+		calls: make(map[*call]struct{}), inRow: 1,
 		called: make(chan called), ended: make(chan *transaction, 1), polled: make(chan polled, 1), quiet: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 }
@@ -196,7 +197,11 @@ func (m *member) work(hard context.Context, soft <-chan struct{}) error {
 // start starts all that can be started now and says when there will be more by
 // time alone. Each step may make work only for those after it.
 func (m *member) start(hard, polls context.Context, now time.Time) (at time.Time, err error) {
+	urgent := m.hand.lastOnes(now) // nothing more is begun beside them
 	for c := range m.calls {
+		if c.whole() && (urgent || !now.Before(c.began.Add(rowTime))) {
+			m.takeApart(now, c)
+		}
 		abandon, when := c.look(now)
 		if abandon {
 			m.abandon(hard, now, c)
@@ -282,8 +287,11 @@ func (m *member) held() (records, bytes int) {
 // call starts a call of the handler and says when to look at it.
 func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Time) {
 	n := 1
-	if m.cfg.BatchHandler != nil {
+	switch {
+	case m.cfg.BatchHandler != nil:
 		n = len(g.todo)
+	case !g.suspect:
+		n = min(m.inRow, len(g.todo))
 	}
 	items := g.start(n)
 	if ours := held(items); len(ours) < len(items) {
@@ -299,41 +307,79 @@ func (m *member) call(hard context.Context, now time.Time, g *group) (at time.Ti
 	c := &call{g: g, items: items, cancel: cancel, began: now, ends: now.Add(m.cfg.HandlerTimeout)}
 	m.calls[c] = struct{}{}
 	m.calling += bytesOf(items)
-	in := make([]*Record, len(items))
-	for i, it := range items {
-		in[i] = newRecord(it.rec)
+	if m.cfg.BatchHandler != nil {
+		go m.runBatch(ctx, c, items)
+	} else {
+		c.row = newRow(now, items, m.cfg.MaxBytes)
+		go m.runRow(ctx, c)
 	}
-	go func() {
-		result := failAll(len(items), errGoexit)
-		defer func() {
-			m.tell(ctx, c, result)
-			cancel(nil)
-			select {
-			case m.called <- called{c, result}:
-			case <-m.gone:
-			}
-		}()
-		result = c.run(ctx, m.cfg, in)
-	}()
 	_, at = c.look(now)
 	return at
 }
 
-// tell tells the hooks what a call came to, if nobody did.
-func (m *member) tell(ctx context.Context, c *call, decisions []decision) {
-	if !c.told.CompareAndSwap(false, true) {
-		return
+// runBatch is the goroutine of a call of a BatchHandler.
+func (m *member) runBatch(ctx context.Context, c *call, items []*item) {
+	result := failAll(len(items), errGoexit)
+	defer func() {
+		if c.told.CompareAndSwap(false, true) {
+			m.tell(ctx, items, result, time.Since(c.began))
+		}
+		m.conclude(c, result)
+	}()
+	in := make([]*Record, len(items))
+	for i, it := range items {
+		in[i] = newRecord(it.rec)
 	}
-	took := time.Since(c.began)
-	for _, d := range decisions {
-		for _, i := range d.records {
-			r := c.items[i].rec
-			m.hooks(ctx, sharetxn.Handled{
-				Group: m.cfg.Group, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-				Verdict: d.kind.String(), DeliveryCount: r.DeliveryCount(), Took: took, Err: d.err,
-			})
+	result = handleBatch(ctx, m.cfg, in)
+}
+
+// runRow is the goroutine of a call of a Handler.
+func (m *member) runRow(ctx context.Context, c *call) {
+	r := c.row
+	var it *item // under way
+	decide := func(d decision) {
+		if took, alone := r.decide(d); !alone || c.told.CompareAndSwap(false, true) {
+			m.tellOne(ctx, it, d, took)
+		}
+		it = nil
+	}
+	defer func() {
+		if it != nil {
+			decide(failAll(1, errGoexit)[0])
+		}
+		m.conclude(c, r.rest())
+	}()
+	for more := true; more; {
+		if it, more = r.begin(ctx); more {
+			decide(handle(ctx, m.cfg, newRecord(it.rec)))
 		}
 	}
+}
+
+// conclude ends a call's goroutine.
+func (m *member) conclude(c *call, result []decision) {
+	c.cancel(nil)
+	select {
+	case m.called <- called{c, result}:
+	case <-m.gone:
+	}
+}
+
+// tell tells the hooks what records came to.
+func (m *member) tell(ctx context.Context, items []*item, decisions []decision, took time.Duration) {
+	for _, d := range decisions {
+		for _, i := range d.records {
+			m.tellOne(ctx, items[i], d, took)
+		}
+	}
+}
+
+func (m *member) tellOne(ctx context.Context, it *item, d decision, took time.Duration) {
+	r := it.rec
+	m.hooks(ctx, sharetxn.Handled{
+		Group: m.cfg.Group, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+		Verdict: d.kind.String(), DeliveryCount: r.DeliveryCount(), Took: took, Err: d.err,
+	})
 }
 
 // abandon gives a call up that did not return.
@@ -342,8 +388,26 @@ func (m *member) abandon(hard context.Context, now time.Time, c *call) {
 	m.log.Error("sharetxn: a handler did not return after its context had ended; its goroutine is left behind", "group", m.cfg.Group,
 		"record", where(c.items[0]), "records", len(c.items), "left behind", m.abandoned)
 	all := failAll(len(c.items), fmt.Errorf("%w, and the handler did not return", c.why))
-	m.tell(hard, c, all)
+	if c.told.CompareAndSwap(false, true) {
+		m.tell(hard, c.items, all, time.Since(c.began))
+	}
 	m.finish(now, c, all)
+}
+
+// takeApart takes the decided records out of a row that takes its time, and gives
+// those back that are not begun: others may handle them meanwhile.
+func (m *member) takeApart(now time.Time, c *call) {
+	decisions, left, began, ok := c.row.apart()
+	if !ok {
+		return // its end is about to be told
+	}
+	all := c.items
+	c.items, c.began, c.ends = all[left:left+1], began, began.Add(m.cfg.HandlerTimeout)
+	m.calling -= bytesOf(all) - bytesOf(c.items)
+	c.g.running -= len(all) - 1
+	c.g.back(all[left+1:])
+	m.decideAll(now, c.g, all, decisions)
+	m.inRow = 1
 }
 
 // handled takes the result of a call, unless it was given up.
@@ -353,6 +417,9 @@ func (m *member) handled(now time.Time, c called) {
 		return
 	}
 	m.core.Step("handled")
+	if c.row != nil && len(c.items) == len(c.row.items) {
+		m.inRow = nextRow(m.inRow, len(c.items), len(c.decisions), c.row.quick())
+	}
 	m.finish(now, c.call, c.decisions)
 }
 
@@ -366,10 +433,19 @@ func (m *member) over(c *call) {
 // finish makes what was decided of a call's records.
 func (m *member) finish(now time.Time, c *call, decisions []decision) {
 	m.over(c)
+	if c.row != nil {
+		c.g.back(c.items[len(decisions):]) // that there was no time for
+	}
+	m.decideAll(now, c.g, c.items, decisions)
+	m.hand.tidy()
+}
+
+// decideAll makes what was decided of items of a group.
+func (m *member) decideAll(now time.Time, g *group, of []*item, decisions []decision) {
 	for _, d := range decisions {
 		items := make([]*item, len(d.records))
 		for n, i := range d.records {
-			items[n] = c.items[i]
+			items[n] = of[i]
 		}
 		ours := held(items)
 		if len(ours) < len(items) {
@@ -381,10 +457,9 @@ func (m *member) finish(now time.Time, c *call, decisions []decision) {
 			items = ours
 		}
 		if len(items) > 0 {
-			m.decided(now, c.g, items, d)
+			m.decided(now, g, items, d)
 		}
 	}
-	m.hand.tidy()
 }
 
 // unfit says why outputs cannot be published; nil if they can, as far as is known
