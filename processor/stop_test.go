@@ -190,6 +190,7 @@ func TestHardStopIsNoFailure(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- p.Run(t.Context()) }()
 			<-in
+			eventually(t, "all brokers' records are there", func() bool { return p.Status().Members[0].Held == records })
 			hard, end := context.WithCancel(t.Context())
 			end()
 			if err := p.Stop(hard); err == nil {
