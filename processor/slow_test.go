@@ -36,7 +36,7 @@ func (h *told) OnHandled(_ context.Context, e sharetxn.Handled) {
 // then takes its time holds up none of the row: those before it are committed, and
 // those behind it are handled by others where there are any.
 func TestSlowRecordAmongQuickOnes(t *testing.T) {
-	const records, slow = 300, "200"
+	const records, slow = 120, "80"
 	for name, concurrency := range map[string]int{"alone": 1, "beside another": 2} {
 		t.Run(name, func(t *testing.T) {
 			inAll(t, func(t *testing.T, on setting) {
