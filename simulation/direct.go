@@ -114,7 +114,7 @@ func (p *process) work(ctx context.Context, tx *producer.Txn, b *shareconsumer.B
 		} else {
 			r.Accept()
 		}
-		for _, o := range outs {
+		for _, o := range traced(outs, r.Partition, r.Offset) {
 			o.Headers = append(o.Headers, by)
 		}
 		if err := tx.Produce(ctx, outs...); err != nil {

@@ -8,9 +8,10 @@ import (
 	"strings"
 
 	"github.com/sharetxn/sharetxn"
-	"github.com/sharetxn/sharetxn/internal/broker/history"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
-	"github.com/sharetxn/sharetxn/processor"
+	"github.com/sharetxn/sharetxn/sharetxntest"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // compare holds what is published against what must be. Each record's outputs
@@ -81,10 +82,8 @@ func (w *world) judge() (got published, wrong []string) {
 			}
 		}
 	}
-	conceded, found := w.audit(ctx)
-	wrong = slices.Concat(wrong, found, compare(w.values(), got, func(v string) bool {
-		return conceded[v] || w.setup.Guarantee == processor.AckAfterCommit
-	}))
+	conceded, found := w.audit()
+	wrong = slices.Concat(wrong, found, compare(w.values(), got, func(v string) bool { return conceded[v] }))
 	said := make([]promise, len(w.attempts))
 	for i, a := range w.attempts {
 		said[i] = promise{a.tx.Outcome(), a.produced, by[i]}
@@ -101,25 +100,22 @@ func (w *world) values() []string {
 	return values
 }
 
-// audit is the brokers' own story. It can tell which transaction acknowledged a
-// record only where that was staged. What profile KIP93 concedes is no finding.
-func (w *world) audit(ctx context.Context) (conceded map[string]bool, found []string) {
-	if w.setup.Guarantee != processor.Staged {
-		return nil, nil
-	}
-	facts, err := w.broker.Facts(ctx, group, topicOut, topicSide, topicDead)
-	if err != nil {
-		return nil, []string{"unread: " + err.Error()}
-	}
+// audit holds the history against the rules of package check. What a guarantee or
+// a profile concedes is no finding: the values of those records come back.
+func (w *world) audit() (conceded map[string]bool, found []string) {
+	h := w.kit.History(w.t, sharetxntest.Expect{
+		Group: group, Guarantee: check.Guarantee(w.setup.Guarantee.String()), Outputs: []string{topicOut, topicSide, topicDead}, DeadLetters: []string{topicDead},
+		Source: origin, Want: func(in *kgo.Record) int { return len(outputs(string(in.Value))) }, Bound: drainsWithin,
+	})
 	conceded = make(map[string]bool)
-	for _, f := range history.Judge(facts).Findings {
+	for _, f := range check.Judge(h).Findings {
 		if !f.Conceded {
 			found = append(found, f.String())
 			continue
 		}
 		w.note("conceded: %v", f)
 		for _, r := range w.fed {
-			if r.partition == f.Partition && f.First <= r.offset && r.offset <= f.Last {
+			if f.Topic == topicIn && r.partition == f.Partition && f.First <= r.offset && r.offset <= f.Last {
 				conceded[r.value] = true
 			}
 		}

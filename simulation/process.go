@@ -92,25 +92,13 @@ func (p *process) supervise() {
 
 // live is one life, on connections of its own.
 func (p *process) live() error {
-	cl, err := sharetxn.Connect(
-		sharetxn.Kafka(append(p.w.kit.Kafka(), kgo.Dialer(p.gate.dial))...), sharetxn.WithProfile(p.w.profile()),
-		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, unknown: make(map[string]bool)}), sharetxn.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return err
-	}
+	cl := p.w.kit.Connect(p.w.t, sharetxn.Kafka(kgo.Dialer(p.gate.dial)), sharetxn.Logger(slog.New(slog.DiscardHandler)),
+		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, unknown: make(map[string]bool)}))
 	defer cl.Close()
 	if p.w.setup.Form == FormProcessor {
 		return p.process(cl)
 	}
 	return p.direct(cl)
-}
-
-// profile is what clients ask for; the zero one where nothing is staged.
-func (w *world) profile() (none sharetxn.Profile) {
-	if w.setup.Guarantee != processor.Staged {
-		return none
-	}
-	return w.setup.Profile
 }
 
 // process lives with package processor.
@@ -135,5 +123,5 @@ func (p *process) handle(ctx context.Context, in *processor.Record) ([]*kgo.Reco
 	if isPoison(v) {
 		return nil, processor.Reject(errPoison)
 	}
-	return outputs(v), nil
+	return traced(outputs(v), in.Partition, in.Offset), nil
 }

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strings"
 
+	"github.com/sharetxn/sharetxn/sharetxntest"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -41,6 +42,31 @@ func outputs(value string) []*kgo.Record {
 		out = append(out, &kgo.Record{Topic: topicSide, Value: []byte(value)})
 	}
 	return out
+}
+
+// fromHeader of an output says which record it was made from, and which of its
+// outputs it is.
+const fromHeader = "from"
+
+// traced gives the outputs of a record at its place.
+func traced(outs []*kgo.Record, partition int32, offset int64) []*kgo.Record {
+	for i, o := range outs {
+		from := fmt.Appendf(nil, "%d %d %d %d", partition, offset, i+1, len(outs))
+		o.Headers = append(o.Headers, kgo.RecordHeader{Key: fromHeader, Value: from})
+	}
+	return outs
+}
+
+// origin is what traced wrote.
+func origin(out *kgo.Record) (o sharetxntest.Origin, ok bool) {
+	for _, h := range out.Headers {
+		if h.Key == fromHeader {
+			o.Topic = topicIn
+			_, err := fmt.Sscan(string(h.Value), &o.Partition, &o.Offset, &o.Nth, &o.Of)
+			return o, err == nil
+		}
+	}
+	return o, false
 }
 
 // spot names what is published, wherever its partition is.

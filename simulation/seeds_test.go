@@ -18,6 +18,7 @@ import (
 var (
 	seeds    = flag.Uint64("seeds", 60, "how many seeds TestSeeds runs")
 	fromSeed = flag.Uint64("from-seed", 0, "the first of them")
+	kind     = flag.String("kind", "", "of guarantee or profile: leave out seeds of others")
 	rare     = flag.Int("rare", 0, "how often each rare state must be reached, for each guarantee and profile")
 	tail     = flag.Int("tail", 60, "lines of a failed run's journal that are printed")
 )
@@ -41,10 +42,13 @@ func TestSeeds(t *testing.T) {
 	sum := &totals{by: make(map[string]map[Rare]int), runs: make(map[string]int)}
 	t.Run("seed", func(t *testing.T) {
 		for seed := *fromSeed; seed < *fromSeed+*seeds; seed++ {
+			s := Generate(seed)
+			if *kind != "" && *kind != s.Setup.kind() {
+				continue
+			}
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
 				testkit.Deadline(t, perSeed+time.Duration(*seeds)*30*time.Second)
-				s := Generate(seed)
 				r := Run(t, s)
 				sum.add(s.Setup.kind(), r)
 				if r.Wrong != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -226,6 +227,9 @@ const (
 func (w *world) drain() []string {
 	for end := time.Now().Add(drainsWithin); ; {
 		left := w.left()
+		if len(left) == 0 {
+			w.broker.Note(check.Drained{})
+		}
 		if len(left) == 0 || time.Now().After(end) {
 			return left
 		}
