@@ -28,7 +28,7 @@ SEED     ?= 1
 DURATION ?= 1h
 SEEDS    ?= 2000
 
-.PHONY: help demo demo-kafka test simulate test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
+.PHONY: help demo demo-kafka test simulate mutants test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -73,6 +73,9 @@ endif
 
 fuzz: ## every fuzz target in turn (FUZZTIME=20s for each)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+mutants: ## each guard against loss and doubling, taken away: a test must fail (ARGS="-run 'lock'")
+	@go run ./scripts/mutants $(ARGS)
 
 clean: ## remove tools and build output; caches of Go and Maven stay
 	@rm -rf $(TOOLS) bin dist

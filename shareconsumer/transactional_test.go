@@ -93,6 +93,17 @@ func TestFreezeGivesVerdicts(t *testing.T) {
 	}
 	h.Settle(settlement(sharetxn.Aborted, false))
 
+	// aborted: no verdict of that run is left to commit what the next one makes
+	if err := h.Hold(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Freeze(ctx); !errors.Is(err, sharetxn.ErrUndecided) {
+		t.Fatalf("verdicts of before the abort were frozen: %v", err)
+	} else if re := (*sharetxn.RecordsError)(nil); !errors.As(err, &re) || len(re.Offsets) != 3 {
+		t.Fatalf("%v does not name all three", err)
+	}
+	h.Settle(settlement(sharetxn.Aborted, false))
+
 	if err := h.Hold(); err != nil {
 		t.Fatal(err)
 	}
