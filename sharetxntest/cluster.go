@@ -104,8 +104,9 @@ func (c *Cluster) Kafka() []kgo.Opt {
 }
 
 // Connect is sharetxn.Connect to the cluster, for its profile, with a logger
-// that writes warnings to the test's log; opts come after that. It is closed
-// when the test ends; what was made from it must have been closed by then.
+// that writes warnings to the test's log, and with hooks that note for History what
+// its users are told; opts come after that. It is closed when the test ends; what
+// was made from it must have been closed by then.
 func (c *Cluster) Connect(t testing.TB, opts ...sharetxn.Opt) *sharetxn.Cluster {
 	t.Helper()
 	cl, err := sharetxn.Connect(append([]sharetxn.Opt{

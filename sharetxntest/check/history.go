@@ -37,7 +37,8 @@ type Header struct {
 	Outputs     []string `json:"outputs,omitempty"`
 	DeadLetters []string `json:"deadLetters,omitempty"` // topics
 	Ledger      string   `json:"ledger,omitempty"`      // the topic of the group's ledger
-	// Bound is how long after the last fault all must be done; 0: rule I9 is not judged.
+	// Bound is how long after the last fault all must be done, in a file in nanoseconds;
+	// 0: rule I9 is not judged.
 	Bound time.Duration `json:"bound,omitempty"`
 }
 
