@@ -23,8 +23,11 @@ var (
 	only    = flag.String("run", "", "only mutants whose name matches this regular expression")
 	workers = flag.Int("j", 2, "how many at a time")
 	control = flag.Bool("control", true, "run the tests on the sources as they are, first")
-	within  = flag.Duration("timeout", 4*time.Minute, "for each run of tests; one that takes longer is a finding too")
+	least   = flag.Duration("timeout", 2*time.Minute, "for the tests of each mutant, or longer where they are slow without any mistake; a hang is a finding too")
 )
+
+// controlTimeout is for the tests of one package without any mistake.
+const controlTimeout = 10 * time.Minute
 
 func main() {
 	flag.Parse()
@@ -46,11 +49,17 @@ func run(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
+	within := make(map[string]time.Duration) // by package
+	for pkg := range mutants.Packages(all) {
+		within[pkg] = *least
+	}
 	if *control {
 		for pkg, tests := range mutants.Packages(all) {
-			if out, err := test(ctx, pkg, tests); err != nil {
+			start := time.Now()
+			if out, err := test(ctx, controlTimeout, pkg, tests); err != nil {
 				return fmt.Errorf("without any mistake, %s: %w\n%s", pkg, err, tail(out))
 			}
+			within[pkg] = max(*least, 2*time.Since(start))
 		}
 		fmt.Printf("without any mistake all pass (%v)\n", time.Since(began).Round(time.Second))
 	}
@@ -61,7 +70,7 @@ func run(ctx context.Context) error {
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			how, err := kill(ctx, root, m)
+			how, err := kill(ctx, within[m.Package], root, m)
 			results[i] = err
 			if err != nil {
 				fmt.Printf("LIVES   %s: %v\n", m.Name, err)
@@ -107,7 +116,7 @@ func chosen() ([]mutants.Mutant, error) {
 
 // kill builds one mistake and runs its tests. It gives the first thing that they
 // say; an error if the mistake lives, or nothing could be run.
-func kill(ctx context.Context, root string, m mutants.Mutant) (how string, _ error) {
+func kill(ctx context.Context, within time.Duration, root string, m mutants.Mutant) (how string, _ error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
 		return "", err
@@ -117,7 +126,7 @@ func kill(ctx context.Context, root string, m mutants.Mutant) (how string, _ err
 	if err != nil {
 		return "", err
 	}
-	out, err := test(ctx, m.Package, m.Run, "-overlay", overlay, "-failfast")
+	out, err := test(ctx, within, m.Package, m.Run, "-overlay", overlay, "-failfast")
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
@@ -135,7 +144,7 @@ func kill(ctx context.Context, root string, m mutants.Mutant) (how string, _ err
 }
 
 // test runs tests of a package and gives what they print.
-func test(ctx context.Context, pkg, run string, options ...string) (string, error) {
+func test(ctx context.Context, within time.Duration, pkg, run string, options ...string) (string, error) {
 	// Most of the time goes into building: nobody looks at vet's findings or debugs these.
 	args := append([]string{"test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=" + within.String(), "-run", "^(" + run + ")$"}, options...)
 	out, err := exec.CommandContext(ctx, "go", append(args, pkg)...).CombinedOutput()

@@ -31,7 +31,7 @@ func TestKill(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := mutants.Mutant{Name: name, File: "acks/acks.go", Old: old, New: tc.by, Package: "./acks", Run: tc.run}
-			how, err := kill(ctx, root, m)
+			how, err := kill(ctx, time.Minute, root, m)
 			switch {
 			case tc.killed != "" && (err != nil || !strings.HasPrefix(how, tc.killed)):
 				t.Errorf("%q, %v", how, err)
