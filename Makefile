@@ -50,7 +50,7 @@ test-kafka-matrix: $(GOTESTSUM) ## integration's tests on each Kafka version, as
 	@GOTESTSUM=$(GOTESTSUM) scripts/matrix "$(VERSIONS)" "$(PACKAGES)"
 
 sweep: ## every fault at every request of a small service's life, and two near an outcome; each record published once
-	@set -o pipefail; go test -count=1 -v -timeout=40m -run '^Test(OneFault|TwoFaults)$$' ./sweep -whole | grep -v '^=== \|^        --- PASS'
+	@set -o pipefail; go test -count=1 -v -timeout=40m -run '^Test(OneFault|TwoFaults|ForEver)$$' ./sweep -whole | grep -v '^=== \|^        --- PASS'
 
 endurance: ## a million records, four members, three brokers, and faults (RECORDS=60000 ROUNDS=1)
 	@cd integration && go test -count=1 -v -timeout=20m -run '^TestEndurance$$' ./endurance -records=$(RECORDS) -rounds=$(ROUNDS) -pace=8s
