@@ -29,6 +29,11 @@ var (
 	ErrTxnEnded = errors.New("sharetxn: transaction already ended")
 	// ErrTxnOpen: Begin while the previous transaction is open. End it first.
 	ErrTxnOpen = errors.New("sharetxn: transaction still open")
+	// ErrNotLanded: brokers lost the end of the transaction before, or a partition
+	// that it wrote to has no leader, and another transaction could undo that end.
+	// Nothing of it is acknowledged, and nothing else begun, until it stands
+	// everywhere: try again, and bring the partition's leader back.
+	ErrNotLanded = errors.New("sharetxn: the end of the transaction before has not reached every partition that it wrote to")
 	// ErrUndecided: a batch holds records without a verdict; the commit became
 	// an abort. As *RecordsError it names them.
 	ErrUndecided = errors.New("sharetxn: records without a verdict")

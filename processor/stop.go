@@ -143,7 +143,10 @@ func (m *member) close(hard context.Context, fatal error) {
 	m.drain(time.Now())
 	m.leave(bound, fatal)
 	unfinished := m.txn
-	err := errors.Join(m.consumer.Close(), m.producer.Close())
+	// What is committed is acknowledged when nothing can undo it, by a consumer that
+	// is still there.
+	landed := m.producer.Land(bound)
+	err := errors.Join(landed, m.consumer.Close(), m.producer.Close())
 	if unfinished != nil {
 		<-m.ended // the producer's end is its end
 	}

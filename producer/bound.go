@@ -59,14 +59,14 @@ func (t *Txn) lateVerdicts() error {
 	return nil
 }
 
-// settled tells the bound batches how the transaction ended, and whoever waits.
+// settled tells the bound batches how the transaction ended, and whoever waits. A
+// commit of which the batches are to be acknowledged plainly is told them only when
+// it has landed: an acknowledgement is final, and until then another transaction of
+// the id could undo what the outputs' partitions have not heard of.
 func (t *Txn) settled(e txnmanager.Ended) {
 	t.p.core.Step("ended")
-	defer t.p.core.Step("settled")
-	for _, b := range t.held() {
-		b.handle.Settle(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain, Freed: func(tp acks.TopicIDPartition) bool {
-			return e.Freed(b.member.GroupID(), b.member.MemberID(), tp)
-		}})
+	if !t.p.plain || e.Outcome != sharetxn.Committed {
+		t.settleBound(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain}, e.Freed)
 	}
 	if e.Outcome == sharetxn.Committed && e.Sent {
 		t.p.alternate(t.lane)
@@ -77,5 +77,22 @@ func (t *Txn) settled(e txnmanager.Ended) {
 	if !t.told {
 		t.told = true
 		close(t.done)
+	}
+}
+
+// landed is told when nothing can undo the commit any more.
+func (t *Txn) landed() {
+	if t.p.plain {
+		t.settleBound(bind.Settlement{Outcome: uint8(sharetxn.Committed), Plain: true}, nil)
+	}
+}
+
+func (t *Txn) settleBound(s bind.Settlement, freed func(group, member string, tp acks.TopicIDPartition) bool) {
+	defer t.p.core.Step("settled")
+	for _, b := range t.held() {
+		if freed != nil {
+			s.Freed = func(tp acks.TopicIDPartition) bool { return freed(b.member.GroupID(), b.member.MemberID(), tp) }
+		}
+		b.handle.Settle(s)
 	}
 }

@@ -192,7 +192,7 @@ func (p *Producer) begin(ctx context.Context, in []Acknowledgements) (context.Co
 			return ctx, nil, err
 		}
 	}
-	spanned, tx, err := t.lane.m.Begin(ctx, txnmanager.Start{Group: group, Collect: t.collect, Check: t.lateVerdicts, Settled: t.settled})
+	spanned, tx, err := t.lane.m.Begin(ctx, txnmanager.Start{Group: group, Collect: t.collect, Check: t.lateVerdicts, Settled: t.settled, Landed: t.landed})
 	if err != nil {
 		return ctx, nil, err
 	}
@@ -231,6 +231,19 @@ func (p *Producer) stale(op string, h bind.Handle, why string) error {
 		Op: op, Class: sharetxn.ClassAbortable, TransactionalID: p.id, Group: h.Group(),
 		Err: fmt.Errorf("%w: %s", sharetxn.ErrStale, why),
 	}
+}
+
+// Land waits until the end of every transaction so far stands in every partition
+// that it wrote to, so that nothing can undo it; with AckAfterCommit their
+// acknowledgements are on their way then. The next transaction of the same id waits
+// for it anyhow. Errors: ErrNotLanded, with the partition that is in the way, or,
+// of class fatal, why it never will.
+func (p *Producer) Land(ctx context.Context) error {
+	found := make([]error, len(p.lanes))
+	for i, l := range p.lanes {
+		found[i] = l.m.Land(ctx)
+	}
+	return errors.Join(found...)
 }
 
 // Close aborts an open transaction, waits for one that is being ended, settles

@@ -184,9 +184,9 @@ func (t *Txn) result() (sharetxn.Outcome, error) {
 
 // delivered is kgo's promise.
 func (t *Txn) delivered(r *kgo.Record, err error) {
+	t.tx.Wrote(r.Topic, r.Partition, err == nil)
 	switch {
 	case err == nil:
-		t.tx.Delivered(1)
 		return
 	case errors.Is(err, kgo.ErrAborting): // our own abort takes it back
 		return

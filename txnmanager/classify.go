@@ -12,12 +12,13 @@ const (
 	rpcStagePartition      // TxnShareAcknowledge, code of one partition
 	rpcCommit              // EndTxn v5, commit
 	rpcAbort               // EndTxn v5, abort
+	rpcAdd                 // AddPartitionsToTxn, which only the repair of lost markers sends
 
 	rpcs
 )
 
 func (r rpc) String() string {
-	return [rpcs]string{"FindCoordinator", "InitProducerId", "Produce", "TxnShareAcknowledge", "TxnShareAcknowledge", "EndTxn", "EndTxn"}[r]
+	return [rpcs]string{"FindCoordinator", "InitProducerId", "Produce", "TxnShareAcknowledge", "TxnShareAcknowledge", "EndTxn", "EndTxn", "AddPartitionsToTxn"}[r]
 }
 
 // verdict is what an error code means for what comes next.
@@ -88,6 +89,12 @@ var meaning = [rpcs]codes{
 		0: vOK, 14: vAgain, 51: vAgain, 15: vElsewhere, 16: vElsewhere,
 		48: vCommitted, 59: vAbort, 120: vRefused,
 		47: vFenced, 49: vFenced, 90: vFenced, 105: vFenced, 53: vRefused,
+	}, vUnclear},
+	// Partitions that a broker does not know yet, and rights that were taken away,
+	// may come: a repair is tried again.
+	rpcAdd: {map[int16]verdict{
+		0: vOK, 3: vAgain, 14: vAgain, 51: vAgain, 55: vAgain, 15: vElsewhere, 16: vElsewhere,
+		47: vFenced, 49: vFenced, 90: vFenced, 29: vRefused, 53: vRefused,
 	}, vUnclear},
 }
 

@@ -163,6 +163,44 @@ func (c *coordinator) initOnce(ctx context.Context, known identity, timeout time
 	return identity{resp.ProducerID, resp.ProducerEpoch}, nil
 }
 
+// addRequest is AddPartitionsToTxn for clients: version 4 and later are for
+// brokers, and have other fields (KIP-890).
+type addRequest struct {
+	*kmsg.AddPartitionsToTxnRequest
+}
+
+func (addRequest) MaxVersion() int16 { return 3 }
+
+// addOnce makes partitions part of a transaction that writes nothing to them.
+func (c *coordinator) addOnce(ctx context.Context, of identity, places []place) (code int16, _ error) {
+	if err := c.locate(ctx); err != nil {
+		return 0, err
+	}
+	req := addRequest{kmsg.NewPtrAddPartitionsToTxnRequest()}
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, of.id, of.epoch
+	for _, t := range byTopic(places) {
+		rt := kmsg.NewAddPartitionsToTxnRequestTopic()
+		rt.Topic, rt.Partitions = t.topic, t.partitions
+		req.Topics = append(req.Topics, rt)
+	}
+	kresp, err := c.client.Broker(int(c.node)).Request(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	added := 0
+	for _, t := range kresp.(*kmsg.AddPartitionsToTxnResponse).Topics {
+		for _, p := range t.Partitions {
+			if added++; p.ErrorCode != 0 && (code == 0 || code == kerr.OperationNotAttempted.Code) {
+				code = p.ErrorCode
+			}
+		}
+	}
+	if code == 0 && added != len(places) {
+		return 0, fmt.Errorf("AddPartitionsToTxn: the answer has %d partitions, %d were asked for", added, len(places))
+	}
+	return code, nil
+}
+
 // endOnce sends EndTxn v5. sent tells, with an error, whether it may have
 // arrived; code and next are meaningful without one.
 func (c *coordinator) endOnce(ctx context.Context, of identity, commit bool) (code int16, next identity, sent bool, err error) {

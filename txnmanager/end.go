@@ -176,7 +176,7 @@ func (t *Transaction) finish(ctx context.Context, op string, j judgement) (share
 	if j.outcome != sharetxn.Committed {
 		err = m.ended(op, j.outcome, t.cause)
 	}
-	t.conclude(op, j, err)
+	landing := t.conclude(op, j, err)
 	sent := unknownIdentity
 	if t.touched {
 		sent = t.ident
@@ -190,11 +190,18 @@ func (t *Transaction) finish(ctx context.Context, op string, j judgement) (share
 	if t.start.Settled != nil {
 		t.start.Settled(Ended{Outcome: j.outcome, Sent: t.touched, Freed: t.freed.has})
 	}
+	switch {
+	case landing != nil:
+		close(landing.told)
+	case j.outcome == sharetxn.Committed && t.start.Landed != nil: // it wrote nothing
+		t.start.Landed()
+	}
 	return j.outcome, err
 }
 
-// conclude makes the manager's state of a judgement.
-func (t *Transaction) conclude(op string, j judgement, err error) {
+// conclude makes the manager's state of a judgement, and begins the landing of what
+// was written.
+func (t *Transaction) conclude(op string, j judgement, err error) *landing {
 	m := t.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,13 +221,18 @@ func (t *Transaction) conclude(op string, j judgement, err error) {
 	if err != nil && t.failed == nil {
 		t.failed = err
 	}
+	follow := next == evSettled && t.outputs && !t.dropped
+	if next != evSettled || t.dropped {
+		m.following.current = false
+	}
 	switch {
 	case next == evUnanswered:
 		m.pending = t
+	case follow:
 		m.following.current = false
-	case next == evSettled && t.outputs && !t.dropped:
-		m.follow(t.ident, j.outcome == sharetxn.Committed)
-	case next != evSettled || t.dropped:
-		m.following.current = false
+		return m.land(t, j.outcome == sharetxn.Committed, true)
+	case t.outputs && (next == evSettled || j.outcome == sharetxn.Committed):
+		return m.land(t, j.outcome == sharetxn.Committed, false)
 	}
+	return nil
 }

@@ -24,9 +24,11 @@ type TransactionManager struct {
 	cluster *sharetxn.Cluster
 	core    *core.Cluster
 	log     *slog.Logger
-	client  *kgo.Client // for everything but producing; with the turn only
-	coord   coordinator // likewise
-	leaders leaders     // likewise
+	client  *kgo.Client     // for everything but producing; changed with the turn and m.mu
+	coord   coordinator     // likewise
+	leaders leaders         // likewise
+	lander  coordinator     // with the landing only
+	led     map[place]int32 // leaders of outputs, likewise
 	leash   leash
 	wg      sync.WaitGroup
 
@@ -44,6 +46,8 @@ type TransactionManager struct {
 	txn       *Transaction
 	pending   *Transaction // with the state OutcomeUnknown
 	following following
+	landing   *landing        // of the last transaction that wrote anything
+	unseen    map[string]bool // topics where ends are not seen
 }
 
 // New checks; it opens no connection. Errors are of class usage and name the
@@ -70,8 +74,10 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Transactio
 		id: transactionalID, cfg: cfg, cluster: cl, core: co, log: co.Logger(), client: client,
 		coord:   coordinator{client: client, id: transactionalID, node: -1},
 		leaders: leaders{client: client},
-		turn:    make(chan struct{}, 1),
-		ident:   unknownIdentity,
+		lander:  coordinator{id: transactionalID, node: -1},
+		led:     make(map[place]int32), unseen: make(map[string]bool),
+		turn:  make(chan struct{}, 1),
+		ident: unknownIdentity,
 	}, nil
 }
 
@@ -86,10 +92,19 @@ func (m *TransactionManager) reconnect() error {
 	if err != nil {
 		return err
 	}
+	m.mu.Lock()
 	old := m.client
 	m.client, m.coord.client, m.leaders.client = cl, cl, cl
+	m.mu.Unlock()
 	old.Close()
 	return nil
+}
+
+// clientNow is the client for who does not have the turn.
+func (m *TransactionManager) clientNow() *kgo.Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.client
 }
 
 // TransactionalID is the id.
@@ -184,9 +199,12 @@ func (m *TransactionManager) Init(ctx context.Context) error {
 // all of them before it uses any. op names its caller's call in errors, which
 // are those of Init.
 func (m *TransactionManager) Settle(ctx context.Context, op string) error {
+	bounded, free := m.leash.bound(ctx, m.cfg.resolve)
+	defer free()
+	if err := m.waitTrouble(bounded, op); err != nil {
+		return err
+	}
 	if m.State() == OutcomeUnknown {
-		bounded, free := m.leash.bound(ctx, m.cfg.resolve)
-		defer free()
 		if err := m.takeTurn(bounded); err != nil {
 			return m.failure(op, sharetxn.ClassAbortable, err)
 		}
@@ -211,14 +229,17 @@ func (m *TransactionManager) prepare(ctx context.Context, op string) error {
 	if err := m.settlePending(ctx, op); err != nil {
 		return err
 	}
+	if err := m.waitTrouble(ctx, op); err != nil {
+		return err
+	}
 	if err := m.step(op, evInit); err != nil {
 		return err
 	}
 	if m.State() == Ready {
 		return nil
 	}
-	if err := m.waitFollowed(ctx); err != nil {
-		return m.failure(op, sharetxn.ClassAbortable, err)
+	if err := m.waitLanded(ctx, op); err != nil {
+		return err
 	}
 	return m.initialise(ctx)
 }
@@ -315,6 +336,11 @@ type Start struct {
 	// Check is asked right before EndTxn(commit) is sent; an error makes the
 	// commit an abort.
 	Check func() error
+	// Landed is told, after Settled was told Committed, when the commit stands in
+	// every partition that the transaction wrote to, so that nothing can undo it: as
+	// a rule after a few ms, later where a partition has no leader, and never where
+	// Close comes before, or another producer takes the id. It must not call back.
+	Landed func()
 	// Settled is told how the transaction ended: once, or a second time after
 	// Unknown when a later Begin or Init has settled it. It must not call back.
 	Settled func(Ended)
@@ -408,6 +434,7 @@ func (m *TransactionManager) close() error {
 		free()
 		m.letGo(ctx)
 	}
+	landed := m.waitLanded(ctx, "Close")
 	m.leash.sever()
 	closed := m.step("Close", evClose)
 	m.wg.Wait()
@@ -415,5 +442,5 @@ func (m *TransactionManager) close() error {
 		m.cfg.outputs.Close()
 	}
 	m.client.Close()
-	return errors.Join(err, closed)
+	return errors.Join(err, landed, closed)
 }

@@ -72,8 +72,8 @@ func (t *Transaction) producing() (bool, error) {
 // openOutputs binds the transaction to the producer id and epoch of the kgo
 // client; the turn is held and nothing was sent yet.
 func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) error {
-	if err := m.waitFollowed(ctx); err != nil {
-		return m.failure("Produce", sharetxn.ClassAbortable, err)
+	if err := m.waitLanded(ctx, "Produce"); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	fresh := !m.following.current
@@ -100,51 +100,29 @@ func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) er
 
 // following is how the kgo client keeps up with the coordinator.
 type following struct {
-	current bool          // it has seen the end of every transaction so far
-	done    chan struct{} // closed when it has followed the last one; nil if there is nothing to wait for
+	current bool // it has seen the end of every transaction so far
 }
 
-// follow brings the kgo client along in the background. m.mu is held; the
-// transaction's end gave m.ident.
-func (m *TransactionManager) follow(old identity, commit bool) {
-	done, want := make(chan struct{}), m.ident
-	m.following = following{done: done}
-	m.wg.Add(1)
-	go func() {
-		defer m.wg.Done()
-		defer close(done)
-		ctx, free := m.leash.detach(context.Background(), m.cfg.resolve)
-		defer free()
-		id, epoch, err := m.cfg.outputs.Follow(ctx, commit)
-		got := identity{id, epoch}
-		if err != nil {
-			m.log.Warn("kgo client did not follow the transaction; it will be replaced", "transactional_id", m.id, "err", err)
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		switch {
-		case err != nil:
-		case got == want:
-			m.following.current = true
-		case got != old && m.ident == want:
-			// It had to ask for an epoch of its own: that one is the newest.
-			m.ident = got
-		}
-	}()
-}
-
-// waitFollowed waits until the kgo client has caught up or given up.
-func (m *TransactionManager) waitFollowed(ctx context.Context) error {
+// followed brings the kgo client along after the end of the transaction of old, and
+// gives the identity to go on with, and whether that proves that the coordinator
+// has completed the transaction: kgo repeats EndTxn until it has.
+func (m *TransactionManager) followed(ctx context.Context, old identity, commit bool) (now identity, complete bool) {
+	bounded, cancel := context.WithTimeout(ctx, m.cfg.resolve)
+	defer cancel()
+	id, epoch, err := m.cfg.outputs.Follow(bounded, commit)
+	got := identity{id, epoch}
+	if err != nil {
+		m.log.Warn("kgo client did not follow the transaction; it will be replaced", "transactional_id", m.id, "err", err)
+	}
 	m.mu.Lock()
-	done := m.following.done
-	m.mu.Unlock()
-	if done == nil {
-		return nil
+	defer m.mu.Unlock()
+	switch want := m.ident; {
+	case err != nil:
+	case got == want:
+		m.following.current = true
+	case got != old:
+		// It had to ask for an epoch of its own: that one is the newest.
+		m.ident = got
 	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return cause(ctx)
-	}
+	return m.ident, err == nil && got != old
 }

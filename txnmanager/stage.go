@@ -91,8 +91,8 @@ func (t *Transaction) bind(ctx context.Context) error {
 	if t.touched {
 		return nil
 	}
-	if err := m.waitFollowed(ctx); err != nil {
-		return m.failure(stageOp, sharetxn.ClassAbortable, err)
+	if err := m.waitLanded(ctx, stageOp); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,6 +18,7 @@ type Transaction struct {
 	event sharetxn.TxnStart
 
 	delivered atomic.Int64
+	written   written
 
 	// Guarded by m.mu until the state is Ending, then owned by who ends it;
 	// failed is guarded by m.mu always.
@@ -45,8 +46,15 @@ type spent struct {
 // the first thing of it is sent: the broker starts to count later.
 func (t *Transaction) startClock() { t.deadline = time.Now().Add(t.m.cfg.timeout) }
 
-// Delivered counts n records as delivered, for hooks.
-func (t *Transaction) Delivered(n int) { t.delivered.Add(int64(n)) }
+// Wrote tells of each record where it was written, and whether it surely was:
+// counted, for hooks, are only those; the transaction's end must reach the others,
+// too. It must be called before Flush or Discard return.
+func (t *Transaction) Wrote(topic string, partition int32, delivered bool) {
+	t.written.add(place{topic, partition})
+	if delivered {
+		t.delivered.Add(1)
+	}
+}
 
 // FailWith makes the transaction abort-only, for good, and gives err back; the
 // first error is kept. After the transaction's end it changes nothing.

@@ -39,7 +39,7 @@ func All() []Case {
 		groupConfigs,
 		admin,
 		transactions,
-		markers,
+		markers, lostMarkers,
 		found,
 	)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker"
+	brokertxn "github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -86,6 +87,15 @@ func (e *embedded) Kill(ctx context.Context, node int32) error {
 		}
 	})
 	return err
+}
+
+// Leaderless loses the partition's markers, which is all that it is for: every
+// partition has a leader here.
+func (e *embedded) Leaderless(_ context.Context, _ *X, t Topic, partition int32) (back func()) {
+	e.c.TreatMarkers(func(m brokertxn.Marker) brokertxn.Treatment {
+		return brokertxn.Treatment{Lose: m.Partition == brokertxn.Partition{Topic: t.Name, Partition: partition}}
+	})
+	return func() { e.c.TreatMarkers(nil) }
 }
 
 func (e *embedded) Restart(_ context.Context, node int32) error { return e.c.StartNode(node) }

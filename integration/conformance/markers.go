@@ -2,9 +2,12 @@ package conformance
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -68,6 +71,94 @@ var markers = []Case{
 		x.Same("again, by a coordinator or a tool of the time before", p.writeMarker(ctx, first, 0), int16(0))
 		x.Differs("markers", leavesMarkers, len(p.marked(ctx, 0)), 3, 4)
 	}},
+}
+
+// While a partition has no leader a coordinator drops its marker and completes the
+// transaction. What was written there stays open at its epoch, and the next marker
+// of the producer id, whosever transaction it ends, decides it: so it can be
+// repaired by a transaction that writes nothing, and hidden or shown by another.
+var lostMarkers = []Case{
+	{Name: "markers/lost for want of a leader", Brokers: 3, Alone: true, Limit: 4 * time.Minute, Run: func(ctx context.Context, x *X) {
+		t := x.Topic(ctx, 2)
+		type end struct {
+			name         string
+			first, later bool   // commit
+			writes       string // in the later transaction
+			want         []string
+		}
+		ends := []end{
+			{"commit, repaired", true, true, "", []string{"commit, repaired"}},
+			{"commit, hidden", true, false, "aborted", nil},
+			{"abort, repaired", false, false, "", nil},
+			{"abort, shown", false, true, "committed", []string{"abort, shown", "committed"}},
+		}
+		away := x.Target.Nodes()[0]
+		x.moveLeaderTo(ctx, t, away)
+		var producers []*txn
+		for len(producers) < len(ends) { // who is away coordinates none of them
+			if p := x.TxnTo(ctx, t); x.txnCoordinator(ctx, p.TxnID) != away {
+				producers = append(producers, p)
+			}
+		}
+		for i, p := range producers {
+			x.Same("produce", []int16{p.produce(ctx, 0, ends[i].name), p.produce(ctx, 1, "neighbour")}, []int16{0, 0})
+		}
+		back := x.Target.Leaderless(ctx, x, t, 0)
+		for i, p := range producers {
+			testkit.Eventually(ctx, x, "the transaction is ended", func() bool {
+				code, err := p.End(ctx, ends[i].first)
+				return err == nil && code == 0
+			})
+			testkit.Eventually(ctx, x, "and complete", func() bool {
+				d, err := x.Adm.DescribeTransactions(ctx, p.TxnID)
+				return err == nil && d[p.TxnID].Err == nil && strings.HasPrefix(d[p.TxnID].State, "Complete")
+			})
+		}
+		back()
+		for i, p := range producers {
+			open := slices.DeleteFunc(p.active(ctx), func(a kmsg.DescribeProducersResponseTopicPartitionActiveProducer) bool { return a.ProducerID != p.ID })
+			x.Same(ends[i].name+": open at the epoch", []any{len(open), open[0].ProducerEpoch, open[0].CurrentTxnStartOffset >= 0}, []any{1, int32(0), true})
+			x.Same(ends[i].name+": markers", p.ofOwn(p.marked(ctx, 0)), []byhand.Marker(nil))
+			x.Same(ends[i].name+": markers of the neighbour", p.ofOwn(p.marked(ctx, 1)), []byhand.Marker{{ProducerID: p.ID, Epoch: 1, Commit: ends[i].first}})
+			if ends[i].writes != "" {
+				x.Same("produce", p.produce(ctx, 0, ends[i].writes), int16(0))
+			} else {
+				x.Same("add", p.add(ctx, t.Name, 0), []int16{0})
+			}
+			x.Same("end", p.end(ctx, ends[i].later), int16(0))
+			testkit.Eventually(ctx, x, "nothing of it is open", func() bool {
+				return !slices.ContainsFunc(p.active(ctx), func(a kmsg.DescribeProducersResponseTopicPartitionActiveProducer) bool { return a.ProducerID == p.ID })
+			})
+			x.Same(ends[i].name+": markers at last", p.ofOwn(p.marked(ctx, 0)), []byhand.Marker{{ProducerID: p.ID, Epoch: 2, Commit: ends[i].later}})
+		}
+		var want []string
+		for _, e := range ends {
+			want = append(want, e.want...)
+		}
+		got := producers[0].log(ctx, 0, true)
+		slices.Sort(want)
+		slices.Sort(got.Values)
+		x.Same("committed", got.Values, want)
+		x.Same("all is decided", got.LastStable, got.HighWatermark)
+	}},
+}
+
+// ofOwn are the markers of the producer's own id.
+func (p *txn) ofOwn(all []byhand.Marker) (own []byhand.Marker) {
+	for _, m := range all {
+		if m.ProducerID == p.ID {
+			own = append(own, m)
+		}
+	}
+	return own
+}
+
+// txnCoordinator is the node that coordinates a transactional id.
+func (x *X) txnCoordinator(ctx context.Context, id string) int32 {
+	x.Helper()
+	all := x.Adm.FindTxnCoordinators(ctx, id)
+	x.Must(all[id].Err)
+	return all[id].NodeID
 }
 
 const leavesMarkers = "markers that no coordinator of its own writes are kfake's, which looks at no epoch"

@@ -2,11 +2,14 @@ package conformance
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/kafka"
 	"github.com/sharetxn/sharetxn/integration/target"
+	"github.com/sharetxn/sharetxn/internal/testkit"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // stock is stock Kafka of one of the kinds.
@@ -61,6 +64,40 @@ func (p *stock) Nodes() (ids []int32) {
 }
 
 func (p *stock) Kill(_ context.Context, node int32) error { return p.k.Kill(node) }
+
+// Leaderless stops the leader from running until the others know of no leader. It
+// is not killed: a broker that ended without a word leads nothing again before the
+// controller trusts its log.
+func (p *stock) Leaderless(ctx context.Context, x *X, t Topic, partition int32) (back func()) {
+	x.Helper()
+	leader := x.Leader(ctx, t, partition)
+	x.Must(p.k.Pause(leader))
+	resume := sync.OnceFunc(func() { x.Must(p.k.Resume(leader)) })
+	x.Cleanup(resume)
+	testkit.Eventually(ctx, x, "the partition has no leader", func() bool {
+		for _, node := range p.Nodes() {
+			if node == leader {
+				continue
+			}
+			kresp, err := x.Client.Broker(int(node)).Request(ctx, metadataRequest(t.Name))
+			if err != nil {
+				return false
+			}
+			for _, part := range kresp.(*kmsg.MetadataResponse).Topics[0].Partitions {
+				if part.Partition == partition && part.Leader >= 0 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	return func() {
+		x.Helper()
+		resume()
+		testkit.Eventually(ctx, x, "it leads again", func() bool { return x.Leader(ctx, t, partition) == leader })
+		x.recovered(ctx)
+	}
+}
 
 func (p *stock) Restart(ctx context.Context, node int32) error {
 	if err := p.k.Restart(node); err != nil {

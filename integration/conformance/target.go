@@ -16,6 +16,9 @@ type Target interface {
 	// what it had on disk and waits until it serves.
 	Kill(ctx context.Context, node int32) error
 	Restart(ctx context.Context, node int32) error
+	// Leaderless takes the leader of a partition away that has no other replica,
+	// until back is called, which waits until it leads again.
+	Leaderless(ctx context.Context, x *X, t Topic, partition int32) (back func())
 }
 
 // Version is that of the Kafka that runs, or that is imitated.
