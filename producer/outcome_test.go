@@ -61,7 +61,7 @@ func TestLostEndTxn(t *testing.T) {
 			{"request lost, committed by the repeat", 1, func(*world) func(broker.Request) broker.Action {
 				return always(broker.Action{LoseRequest: true})
 			}, 15 * time.Second, sharetxn.Committed, nil},
-			{"requests lost until the broker gave up", 1000, timeOutFirst, 300 * time.Millisecond, sharetxn.Aborted, kerr.InvalidTxnState},
+			{"requests lost until the broker gave up", 1000, timeOutFirst, 1500 * time.Millisecond, sharetxn.Aborted, kerr.InvalidTxnState},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				ctx := testkit.Deadline(t, 30*time.Second)

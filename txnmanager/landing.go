@@ -111,7 +111,10 @@ func (l *landing) run(ctx context.Context) error {
 		case err == nil && l.repairs < 2:
 			continue
 		case err != nil:
-			l.note(err, time.Since(began) > soon)
+			if l.note(err, time.Since(began) > soon) {
+				l.m.log.Warn("the end of a transaction has not reached every partition yet; nothing else is begun, or acknowledged, before", "transactional_id", l.m.id,
+					"committed", l.commit, "err", err)
+			}
 		}
 		if pause.wait(ctx) != nil {
 			return l.failure(ctx)
@@ -145,17 +148,15 @@ func (l *landing) at(err error) error {
 	return &placeError{l.lost, err}
 }
 
-// note keeps why it is not over, and says so once if it takes long.
-func (l *landing) note(err error, long bool) {
+// note keeps why it is not over, and tells whether that takes long for the first
+// time.
+func (l *landing) note(err error, long bool) (news bool) {
 	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
 	l.why = err
-	tell := long && !l.trouble
+	news = long && !l.trouble
 	l.trouble = l.trouble || long
-	l.m.mu.Unlock()
-	if tell {
-		l.m.log.Warn("the end of a transaction has not reached every partition yet; nothing else is begun, or acknowledged, before", "transactional_id", l.m.id,
-			"committed", l.commit, "err", err)
-	}
+	return news
 }
 
 // failure is what whoever waited no longer is told.
