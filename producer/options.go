@@ -70,8 +70,10 @@ const maxIDs = 16
 func AlternateIDs(n int) Opt { return optFunc(func(c *config) { c.ids = n }) }
 
 // AckAfterCommit stages nothing: the verdicts of a transaction's batches are sent
-// as plain acknowledgements once its commit is proven, which brokers without
-// KIP-1289 can do, and none is sent while an outcome is unknown. That is at
+// as plain acknowledgements once its commit is proven and has landed (Land), some
+// ms after Commit has returned, which brokers without KIP-1289 can do, and none is
+// sent while an outcome is unknown. Close the producer, or call Land, before the
+// consumer. That is at
 // least once: where the process, its connection or a lock ends between the commit
 // and the acknowledgement, the records come again and their outputs are
 // published a second time. An abort gives the batches back, as ever.

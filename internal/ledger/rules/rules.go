@@ -209,7 +209,7 @@ func ledgerReplicas(f Facts) []Problem {
 	}
 	return []Problem{{
 		Rule: "ledger-replicas", Setting: "replication factor of topic " + f.Ledger.Topic, Value: strconv.Itoa(f.Ledger.Replicas),
-		Want:    fmt.Sprintf("%d: what is committed is doubled if all replicas of the ledger are lost", safeReplicas),
+		Want:    fmt.Sprintf("%d: what is committed is doubled if all replicas of the ledger are lost, and while a partition has no leader brokers lose the ends of transactions", safeReplicas),
 		Command: "kafka-reassign-partitions.sh --bootstrap-server $BOOTSTRAP --execute --reassignment-json-file FILE, with three replicas for each partition",
 	}}
 }

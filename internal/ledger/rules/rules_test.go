@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 		"too narrow": {func(f *rules.Facts) { f.Ledger.Partitions = 4 }, want(rules.Problem{
 			Rule: "ledger-partitions", Setting: "partitions of topic l", Value: "4", Want: "5, as topic b has", Command: create, Fatal: true})},
 		"few replicas": {func(f *rules.Facts) { f.Ledger.Replicas, f.Ledger.Configs = 2, rules.TopicConfigs(2) }, want(rules.Problem{
-			Rule: "ledger-replicas", Setting: "replication factor of topic l", Value: "2", Want: "3: what is committed is doubled if all replicas of the ledger are lost",
+			Rule: "ledger-replicas", Setting: "replication factor of topic l", Value: "2", Want: "3: what is committed is doubled if all replicas of the ledger are lost, and while a partition has no leader brokers lose the ends of transactions",
 			Command: "kafka-reassign-partitions.sh --bootstrap-server $BOOTSTRAP --execute --reassignment-json-file FILE, with three replicas for each partition"})},
 		"generations differ": {func(f *rules.Facts) {
 			f.Ledger.Broken, f.Ledger.Remedy = "partitions differ", "sharetxn ledger create --topics TOPICS"
