@@ -56,6 +56,7 @@ const (
 	listOffsets          sharetxntest.Key = 2
 	apiVersions          sharetxntest.Key = 18
 	describeConfigs      sharetxntest.Key = 32
+	describeProducers    sharetxntest.Key = 61
 	describeTransactions sharetxntest.Key = 65
 	describeShareOffsets sharetxntest.Key = 90
 )
@@ -86,6 +87,7 @@ var apis = []api{
 	{key: sharetxntest.HeartbeatKey, codes: []int16{14, 15, 16, 25, 29, 30, 35, 42, 69, 81, 110, -1, nobodyKnows}, belied: []int16{14, 15, 16, -1}},
 	{key: sharetxntest.ShareFetchKey, codes: []int16{2, 3, 6, 7, 14, 15, 29, 30, 42, 56, 74, 100, 122, 123, 124, 133, -1, nobodyKnows}, belied: []int16{6, 7, 122, -1}},
 	{key: sharetxntest.ShareAcknowledgeKey, codes: []int16{2, 3, 6, 7, 13, 15, 29, 30, 42, 56, 74, 100, 121, 122, 123, 124, -1, nobodyKnows}, belied: []int16{6, 7, 56, 121, -1}},
+	{key: describeProducers, codes: []int16{3, 5, 6, 7, 29, 56, 74, 75, 100, -1, nobodyKnows}},
 	{key: describeTransactions, codes: []int16{14, 15, 16, 53, 105, -1, nobodyKnows}},
 	{key: describeConfigs, codes: []int16{29, 30, 31, 42, -1, nobodyKnows}, only: processed},
 	{key: fetch, codes: []int16{1, 3, 6, 29, 56, 74, 75, 78, 100, -1, nobodyKnows}, only: ledgered},
