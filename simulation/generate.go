@@ -134,11 +134,14 @@ var harms = []struct {
 		g.add(at+g.within(time.Second), g.mishap())
 	}},
 	{4, func(g *generator, at time.Duration, ps []string) { // two that work on the same records, and the first does not know
-		g.add(at, "produce", strconv.Itoa(1+g.dice.IntN(10)))
-		g.add(at, "slow", strconv.Itoa(10+g.dice.IntN(10)), pick(g, "1s", "2s"))
-		g.add(at+100*time.Millisecond+g.within(400*time.Millisecond), "hold", pick(g, ps...), pick(g, "1s", "1500ms", "2s", "3s"))
+		g.add(at, "slow 60", pick(g, "300ms", "500ms", "1s"))
+		g.add(at, "deafen", pick(g, ps...), "4s")
+		if g.dice.IntN(2) == 0 {
+			g.add(at, "markers 20 4s")
+		}
+		g.add(at+time.Millisecond, "produce", strconv.Itoa(1+g.dice.IntN(6)))
 		for p := range g.Setup.Partitions {
-			g.add(at+500*time.Millisecond, "leader in", strconv.Itoa(p), g.broker())
+			g.add(at+time.Millisecond+g.within(500*time.Millisecond), "leader in", strconv.Itoa(p), g.broker())
 		}
 	}},
 	{1, func(g *generator, at time.Duration, _ []string) { g.add(at, "abort", strconv.Itoa(1+g.dice.IntN(4))) }},

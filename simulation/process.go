@@ -93,7 +93,7 @@ func (p *process) supervise() {
 // live is one life, on connections of its own.
 func (p *process) live() error {
 	cl := p.w.kit.Connect(p.w.t, sharetxn.Kafka(kgo.Dialer(p.gate.dial)), sharetxn.Logger(slog.New(slog.DiscardHandler)),
-		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, unknown: make(map[string]bool)}))
+		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, members: &p.w.members, unknown: make(map[string]bool)}))
 	defer cl.Close()
 	if p.w.setup.Form == FormProcessor {
 		return p.process(cl)

@@ -88,7 +88,7 @@ func (s *totals) print(t *testing.T) {
 	t.Logf("%d records in %v of virtual time", s.fed, s.took.Round(time.Second))
 	for _, kind := range slices.Sorted(maps.Keys(s.by)) {
 		var b strings.Builder
-		for _, what := range occurs(kind) {
+		for _, what := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(occurs(kind), slices.Collect(maps.Keys(s.by[kind])))))) {
 			fmt.Fprintf(&b, "; %s: %d", what, s.by[kind][what])
 		}
 		t.Logf("%s: %d runs%s", kind, s.runs[kind], b.String())

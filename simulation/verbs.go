@@ -48,6 +48,10 @@ var verbs = map[string]verb{
 		name, d := a.word("process"), a.duration()
 		return func(w *world) { w.holdUp(name, d) }
 	}},
+	"deafen": {"PROCESS DURATION: answers to its fetches are late", func(a *arguments) func(*world) {
+		name, d := a.word("process"), a.duration()
+		return func(w *world) { w.deafen(name, d) }
+	}},
 	"abort": {"COUNT: so many calls of handlers fail from now on", func(a *arguments) func(*world) {
 		n := a.number(1, 1000)
 		return func(w *world) { w.moods.fail(n) }

@@ -12,6 +12,7 @@ import (
 type watch struct {
 	*journal
 	process string
+	members *sync.Map // process by member id
 
 	mu      sync.Mutex
 	unknown map[string]bool // transactional ids whose last outcome is not known
@@ -58,6 +59,9 @@ func (w *watch) OnLedger(e sharetxn.LedgerEvent) {
 		w.count(ConflictOpen)
 	}
 }
+
+// OnMember learns which member is of which process.
+func (w *watch) OnMember(e sharetxn.Member) { w.members.Store(e.MemberID, w.process) }
 
 func (w *watch) OnLost(e sharetxn.Lost) {
 	w.note("%s: lost %d records (polled %v, released %v): %v", w.process, e.Records, !e.Unpolled, e.Released, e.Err)

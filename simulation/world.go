@@ -33,6 +33,8 @@ type world struct {
 	setup  Setup
 	moods  moods
 
+	members sync.Map // process by member id
+
 	mu       sync.Mutex
 	fed      []fed
 	faults   []*fault.Planned
@@ -111,6 +113,21 @@ func (w *world) fault(key sharetxntest.Key, when fault.When, a act) *fault.Plann
 		f.Only = append(f.Only, transactional)
 	}
 	return w.planned(w.plan.Add(f))
+}
+
+// deafen keeps from a process what brokers tell it of its records, for so long.
+func (w *world) deafen(name string, d time.Duration) {
+	p := w.planned(w.plan.Add(fault.Fault{
+		Key: int16(sharetxntest.ShareFetchKey), When: fault.When{Times: fault.Always}, Action: fault.Delay(d),
+		Only: []fault.Match{fault.Request(func(req *kmsg.ShareFetchRequest) bool {
+			if req.MemberID == nil {
+				return false
+			}
+			of, ok := w.members.Load(*req.MemberID)
+			return ok && of == name
+		})},
+	}))
+	time.AfterFunc(d, p.Cancel)
 }
 
 func transactional(r broker.Request) bool {
