@@ -48,6 +48,7 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	profile := fs.String("profile", "draft95", "how KIP-1289 is spoken: draft95, or kip93")
 	latest := fs.Bool("latest", false, "share groups begin at the end of their topics, as on Kafka; without it at the beginning")
 	stock := fs.Bool("stock44", false, "look like a stock Kafka 4.4: no KIP-1289")
+	data := fs.String("data", "", "folder in which logs, transactions and share state survive this process, SIGKILL too (not the loss of power: files are not synced); made where it is missing, for one process at a time, and always the same --brokers, --profile and --stock44")
 	verbose := fs.Bool("verbose", false, "log to standard error")
 	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS with at least 1; repeatable. One that a client asks for comes into being with 1, where the client allows that, as on Kafka")
 	if err := parse(fs, args); err != nil {
@@ -74,7 +75,7 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	case fs.NArg() > 0:
 		return bad("unexpected %q", fs.Args())
 	}
-	cfg := broker.Config{Brokers: *n, Host: host, Topics: topics, Stock44: *stock, Profile: wire.Draft95, OffsetReset: "earliest", AutoCreateTopics: true}
+	cfg := broker.Config{Data: *data, Brokers: *n, Host: host, Topics: topics, Stock44: *stock, Profile: wire.Draft95, OffsetReset: "earliest", AutoCreateTopics: true}
 	if *profile == "kip93" {
 		cfg.Profile = wire.KIP93
 	}
@@ -99,6 +100,10 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if _, err := fmt.Fprintln(stdout, "listening:", strings.Join(c.Seeds(), ",")); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	return nil
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.Done():
+		return c.Err()
+	}
 }

@@ -22,6 +22,9 @@ import (
 var left sync.WaitGroup
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
 	code := m.Run()
 	left.Wait()
 	if err := goleak.Find(); err != nil {
@@ -30,6 +33,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// asProgram makes the test's binary the program itself, for tests that kill it.
+const asProgram = "SHARETXN_TEST_AS_PROGRAM"
 
 // command is a command line that runs beside the test.
 type command struct {
@@ -139,6 +145,7 @@ func TestHelp(t *testing.T) {
 		"130 demo interrupted":                {nil, {"help"}, {"-h"}, {"--help"}},
 		"light (each kind once; the default)": {{"demo", "-h"}},
 		"with at least 1; repeatable":         {{"broker", "--help"}},
+		"survive this process, SIGKILL too":   {{"broker", "--help"}},
 	} {
 		for _, args := range lines {
 			var out bytes.Buffer
