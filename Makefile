@@ -26,9 +26,10 @@ ROUNDS   ?= 3
 DURING   ?= 6m
 SEED     ?= 1
 DURATION ?= 1h
+SOAK     ?= 10m
 SEEDS    ?= 2000
 
-.PHONY: help demo demo-kafka test simulate mutants test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
+.PHONY: help demo demo-kafka test epochs soak simulate mutants test-kafka-matrix sweep endurance soak-ledger chaos lint bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,6 +55,12 @@ sweep: ## every fault at every request of a small service's life, and two near a
 
 endurance: ## a million records, four members, three brokers, and faults (RECORDS=60000 ROUNDS=1)
 	@cd integration && go test -count=1 -v -timeout=20m -run '^TestEndurance$$' ./endurance -records=$(RECORDS) -rounds=$(ROUNDS) -pace=8s
+
+epochs: ## 40,000 transactions of one id on the embedded broker, past the last epoch of its producer id
+	@go test -count=1 -v -run '^TestEpochs$$' ./internal/broker -transactions 40000
+
+soak: ## ten minutes of a service whose broker is killed, stands still and comes back: memory stays flat (SOAK=10m SEED=1)
+	@go test -count=1 -v -timeout=0 -run '^TestSoak$$' ./cmd/sharetxn -soak=$(SOAK) -soak-seed=$(SEED)
 
 soak-ledger: ## an hour of members with guarantee Ledger: what they and the ledger hold stays flat (DURATION=1h)
 	@cd integration && go test -count=1 -v -timeout=0 -run '^TestSoak$$' ./soak -duration=$(DURATION) -every=30s -out=$(CURDIR)/dist/soak
