@@ -80,9 +80,11 @@ func (k *killable) kill() {
 // there once, or its dead letter, where deliveries were cut short too often. In
 // profile KIP93, where what is staged is lost with the broker, at least once.
 func TestBrokerKilled(t *testing.T) {
+	t.Parallel()
 	const inputs, kills = 600, 4
 	for _, profile := range []sharetxn.Profile{sharetxn.ProfileDraft95, sharetxn.ProfileKIP93} {
 		t.Run(profile.String(), func(t *testing.T) {
+			t.Parallel()
 			ctx := testkit.Deadline(t, 5*time.Minute)
 			addr := free(ctx, t)
 			b := &killable{t: t, args: []string{"broker", "--listen", addr, "--data", t.TempDir(), "--profile", profile.String(), "--topic", "in:3", "--topic", "out:3", "--topic", "dead"}}

@@ -31,6 +31,7 @@ var (
 // committed. Each input's output, or its dead letter, is read once, and is there once
 // in the end; memory and goroutines of this process stay where they were.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	ctx := testkit.Deadline(t, *soakFor+6*time.Minute)
 	t.Logf("seed %d", *soakSeed)
 	addr := free(ctx, t)
