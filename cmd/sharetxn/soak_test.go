@@ -30,8 +30,7 @@ var (
 // while its members are stopped and started, beside a reader of what is
 // committed. Each input's output, or its dead letter, is read once, and is there once
 // in the end; memory and goroutines of this process stay where they were.
-func TestSoak(t *testing.T) {
-	t.Parallel()
+func TestSoak(t *testing.T) { // alone: it measures the process
 	ctx := testkit.Deadline(t, *soakFor+6*time.Minute)
 	t.Logf("seed %d", *soakSeed)
 	addr := free(ctx, t)
