@@ -42,18 +42,18 @@ const (
 	LockPassed       Rare = "lock passed"
 	MarkerLate       Rare = "marker late"
 	MovedStaged      Rare = "leader moved while staged"
+	Conflict         Rare = "conflict of either kind"
 	ConflictDone     Rare = "conflict on done"
 	ConflictOpen     Rare = "conflict on open"
 )
 
-// occurs are the states that runs of a kind reach often enough to ask for it. That a
-// commit meets one that is done, and not only open, happens less often: it is counted
-// and not asked for.
+// occurs are the states that runs of a kind reach often enough to ask for it. Whether
+// a commit meets one that is done or one that is open is counted, and asked for together.
 func occurs(kind string) []Rare {
 	all := []Rare{UnknownCommitted, UnknownAborted, Fenced, LockPassed, MarkerLate}
 	switch kind {
 	case "ledger":
-		all = append(all, ConflictOpen)
+		all = append(all, Conflict)
 	case "ack-after-commit":
 	default:
 		all = append(all, StageUnanswered, MovedStaged)
