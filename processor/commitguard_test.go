@@ -28,10 +28,10 @@ func TestCommitGuard(t *testing.T) {
 	for name, l := range map[string]saying{"agrees": {}, "refuses": {decision: conflict}, "ends after it": {end: ended}} {
 		t.Run(name, func(t *testing.T) {
 			g := &commitGuard{core: &core.Cluster{}, ledger: l}
-			if f, err := g.Freeze(ctx); err != l.decision || f.Records != 0 {
+			if f, err := g.Freeze(ctx); !errors.Is(err, l.decision) || f.Records != 0 {
 				t.Errorf("Freeze: %+v, %v", f, err)
 			}
-			if err := g.Check(); err != l.end {
+			if err := g.Check(); !errors.Is(err, l.end) {
 				t.Errorf("Check: %v", err)
 			}
 		})
