@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 300, "random lists to compare")
+	seeds = flag.Int("seeds", 100, "random lists to compare")
 	first = flag.Uint64("first", 1, "seed of the first list")
 	size  = flag.Int("size", 40, "operations of a list")
 )

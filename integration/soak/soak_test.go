@@ -95,7 +95,7 @@ type world struct {
 func newWorld(ctx context.Context, t *testing.T, k *kafka.Cluster) *world {
 	t.Helper()
 	w := &world{
-		k: k, dir: t.TempDir(), began: time.Now(),
+		k: k, dir: t.TempDir(),
 		// Truncation comes about every minute, and so all of these go up and down.
 		entries: &series{Name: "ledger entries that decide something", Unit: "entries", Grow: 0.25, Slack: 1000},
 		spans:   &series{Name: "runs of offsets above the starts", Unit: "runs", Grow: 0.25, Slack: 1000},
@@ -165,7 +165,8 @@ func (w *world) start(t *testing.T, n int) {
 func (w *world) pour(ctx context.Context) error {
 	over := make(chan struct{})
 	close(over) // nothing is kept back
-	for last := time.Now(); time.Since(w.began) < *duration; {
+	w.began = time.Now()
+	for last := w.began; time.Since(w.began) < *duration; {
 		if err := w.load.Produce(ctx, *rate, time.Second, over); err != nil {
 			return err
 		}
@@ -225,6 +226,9 @@ func (w *world) process(n int, all []held) {
 	goroutines := &series{Name: fmt.Sprintf("goroutines of process %d", n), Unit: "goroutines", Grow: 0.1, Slack: 5}
 	for _, h := range all {
 		at := h.At.Sub(w.began)
+		if at < 0 { // nothing had come in yet
+			continue
+		}
 		heap.add(at, float64(h.Heap)/(1<<20))
 		goroutines.add(at, float64(h.Goroutines))
 	}
