@@ -10,7 +10,7 @@ import (
 )
 
 // An EndTxn's answer proves what was decided, not that every partition was told.
-// While a partition has no leader the coordinator of Kafka 4.4.0 drops its marker
+// While a partition has no leader the coordinator of Kafka 4.3 and 4.4 drops its marker
 // and completes the transaction all the same. What was written there stays
 // undecided, and the next marker of the producer id decides it along with its own
 // transaction: an abort hides what was committed, a commit shows what was aborted.
