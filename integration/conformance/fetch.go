@@ -90,7 +90,12 @@ var fetch = slices.Concat([]Case{
 		t, s, p := x.batches(ctx, x.Group(ctx), 1)
 		x.Take(ctx, s, p, byhand.Acquired{First: 0, Last: 0, Count: 1})
 		got := x.parked(ctx, s, p, func() { x.Feed(ctx, t, 0, 1) })
-		x.Same("acquired", got.Parts[p].Acquired, []byhand.Acquired{{First: 1, Last: 1, Count: 1}})
+		want := byhand.Acquired{First: 1, Last: 1, Count: 1}
+		if len(got.Parts[p].Acquired) == 0 { // woken, and not served: a busy broker had the partition in use
+			x.Take(ctx, s, p, want)
+			return
+		}
+		x.Same("acquired", got.Parts[p].Acquired, []byhand.Acquired{want})
 	}},
 	{Name: "fetch/what another member releases meanwhile is handed out in the end", Run: func(ctx context.Context, x *X) {
 		group := x.Group(ctx)
