@@ -110,8 +110,9 @@ func (t *Txn) Outcome() sharetxn.Outcome {
 // an abort: the error wraps ErrAborted and the reason. Once EndTxn is sent ctx
 // is ignored and the outcome is resolved within ResolveTimeout, so the
 // service's own context is right. Unknown, with ErrOutcomeUnknown, is settled by
-// the next Begin. ErrTxnEnded, with Unknown, says that the outcome was told
-// before.
+// the next Begin or InitTransactions; until then its records are held, so that a
+// Poll before it may wait in vain. ErrTxnEnded, with Unknown, says that the
+// outcome was told before.
 //
 // A transaction in which nothing was produced, accepted or rejected is Committed
 // without a request to a broker.

@@ -80,11 +80,25 @@ func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error
 		if err != nil {
 			p.w.note("%s: %v: %v", p.name, o, err)
 		}
+		if o == sharetxn.Unknown && !sharetxn.IsFatal(err) {
+			return p.settle(out, err)
+		}
 		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !pass(p.soft, 200*time.Millisecond) {
 			return err
 		}
 	}
 	return nil
+}
+
+// settle asks until a transaction whose outcome is unknown has one: its records are
+// held until then, and the next poll may wait for just these.
+func (p *process) settle(out *producer.Producer, err error) error {
+	for {
+		asked := out.InitTransactions(p.soft)
+		if !errors.Is(asked, sharetxn.ErrOutcomeUnknown) || sharetxn.IsFatal(asked) || !pass(p.soft, 200*time.Millisecond) {
+			return errors.Join(err, asked)
+		}
+	}
 }
 
 func (p *process) transact(out *producer.Producer, b *shareconsumer.Batch) (sharetxn.Outcome, error) {
