@@ -77,3 +77,23 @@ func TestJoinFails(t *testing.T) {
 	}
 	_ = conn.Close()
 }
+
+// Restarts of one node at the same time leave it running.
+func TestRestartsAtOnce(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	c := start(t, Config{Brokers: 1})
+	for range 20 {
+		errs := make(chan error)
+		for range 3 {
+			go func() { errs <- c.RestartNode(0) }()
+		}
+		for range 3 {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := producer(t, c).Ping(ctx); err != nil {
+		t.Error(err)
+	}
+}

@@ -92,16 +92,15 @@ func (b *Broker) accept(l net.Listener) {
 // goes down does; Start listens again. kfake's data stays.
 func (b *Broker) Stop() {
 	b.mu.Lock()
-	pub := b.pub
+	if b.pub != nil { // within the lock: whoever finds it gone may listen
+		_ = b.pub.Close()
+	}
 	b.pub = nil
 	conns := make([]*Conn, 0, len(b.conns))
 	for c := range b.conns {
 		conns = append(conns, c)
 	}
 	b.mu.Unlock()
-	if pub != nil {
-		_ = pub.Close()
-	}
 	for _, c := range conns {
 		c.cancel()
 	}
@@ -110,17 +109,16 @@ func (b *Broker) Stop() {
 	}
 }
 
-// Start undoes Stop.
+// Start undoes Stop; ErrRunning if there is nothing to undo.
 func (b *Broker) Start() error {
+	b.mu.Lock() // also while it listens, so that of two starts at once one says so
+	defer b.mu.Unlock()
+	if b.done || b.pub != nil {
+		return ErrRunning
+	}
 	l, err := b.listen()
 	if err != nil {
 		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.done || b.pub != nil {
-		_ = l.Close()
-		return errRunning
 	}
 	b.pub = l
 	b.wg.Add(1)
@@ -128,7 +126,8 @@ func (b *Broker) Start() error {
 	return nil
 }
 
-var errRunning = errors.New("the node is not stopped")
+// ErrRunning: the node is not stopped.
+var ErrRunning = errors.New("the node is not stopped")
 
 // Close ends everything and waits for it. The cluster's Die must have ended.
 func (b *Broker) Close() {
