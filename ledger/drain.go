@@ -10,6 +10,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/index"
 	"github.com/sharetxn/sharetxn/internal/ledger/tail"
@@ -56,7 +57,7 @@ func (d *drainage) run(ctx context.Context) error {
 			if open = before.open(); len(open) == 0 {
 				return d.settle(ctx, before)
 			}
-			wait(ctx, openLook)
+			lapse.For(ctx, openLook)
 		}
 		switch {
 		case ctx.Err() != nil && len(open) > 0:

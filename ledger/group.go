@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -51,11 +52,7 @@ func describe(ctx context.Context, adm *kadm.Client, group string) (kadm.Describ
 		if !coming || time.Since(began) > coordinatorFor {
 			return described, err
 		}
-		pause := time.NewTimer(coordinatorEvery)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !lapse.For(ctx, coordinatorEvery) {
 			return described, errors.Join(context.Cause(ctx), err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -199,20 +200,8 @@ func awaitStarts(ctx context.Context, adm *kadm.Client, group string, want kadm.
 		case sharetxn.IsFatal(err):
 			return err
 		}
-		if !wait(ctx, pause) {
+		if !lapse.For(ctx, pause) {
 			return topic.Failed("DescribeShareGroupOffsets", group, "", errors.Join(context.Cause(ctx), err, errors.New(behind)))
 		}
-	}
-}
-
-// wait is false when ctx has ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

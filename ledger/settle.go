@@ -11,6 +11,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -194,7 +195,7 @@ func (s *settlement) leave(ctx context.Context, member *shareconsumer.Consumer) 
 	}
 	for {
 		err := empty(ctx, s.client, s.op, s.group)
-		if !errors.Is(err, ErrGroupNotEmpty) || !wait(ctx, lastLook) {
+		if !errors.Is(err, ErrGroupNotEmpty) || !lapse.For(ctx, lastLook) {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -59,7 +60,7 @@ func (b *bond) watch(ctx context.Context) {
 	if topic.CheckGroup("Run", b.group) != nil {
 		return
 	}
-	for next := time.Second; pause(ctx, next); next = bondEvery { // soon at first: it may have been bound while the members joined
+	for next := time.Second; lapse.For(ctx, next); next = bondEvery { // soon at first: it may have been bound while the members joined
 		if err := b.look(ctx); err != nil {
 			b.err = &sharetxn.Error{Op: "Run", Class: sharetxn.ClassFatal, Group: b.group, Err: err}
 			close(b.done)

@@ -9,6 +9,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -37,7 +38,7 @@ func (e *environs) watch(ctx context.Context, seen bool) {
 		if seen {
 			next = environsEvery
 		}
-		if !pause(ctx, next) {
+		if !lapse.For(ctx, next) {
 			return
 		}
 		seen = e.look(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 )
 
 // InputIsolation says what a Processor does about a group that reads uncommitted:
@@ -81,7 +82,7 @@ func (i *isolation) require(start context.Context, cl *sharetxn.Cluster) error {
 		case sharetxn.IsFatal(err), time.Since(began) > startFor:
 			return &sharetxn.Error{Op: "Run", Class: sharetxn.ClassFatal, Group: i.group, Err: fmt.Errorf("the group's isolation level, which must be read_committed, cannot be read: %w", err)}
 		}
-		if pause(start, backoff(attempt)) {
+		if lapse.For(start, backoff(attempt)) {
 			i.log.Warn("sharetxn: the group's isolation level is not read yet, again", "group", i.group, "err", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
@@ -135,7 +136,7 @@ func (m *member) ready(start context.Context) error {
 		if _, known := errors.AsType[*sharetxn.InternalTopicsError](err); known {
 			patience = faultFor
 		}
-		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > patience || !pause(start, backoff(attempt)) {
+		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > patience || !lapse.For(start, backoff(attempt)) {
 			return err
 		}
 		m.log.Warn("sharetxn: member not ready yet", "group", m.cfg.Group, "member", m.n, "err", err)

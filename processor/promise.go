@@ -12,6 +12,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/tail"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
@@ -227,7 +228,7 @@ func patiently(start context.Context, log *slog.Logger, what string, ask func(co
 	began := time.Now()
 	for attempt := 1; ; attempt++ {
 		err := ask(start)
-		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > startFor || !pause(start, backoff(attempt)) {
+		if err == nil || sharetxn.IsFatal(err) || time.Since(began) > startFor || !lapse.For(start, backoff(attempt)) {
 			return err
 		}
 		log.Warn("sharetxn: "+what+" is not known yet, again", "err", err)

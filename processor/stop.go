@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 )
 
@@ -21,7 +22,7 @@ func (m *member) windDown(hard context.Context, now time.Time) {
 	m.stopping, m.fetching = true, true
 	go func() {
 		_ = m.consumer.Drain(hard) // its end tells of itself
-		pause(hard, time.Until(now.Add(quietAfter)))
+		lapse.For(hard, time.Until(now.Add(quietAfter)))
 		m.quiet <- struct{}{}
 	}()
 	m.enter(stopping)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -145,20 +145,8 @@ func (m *member) settle(ctx context.Context, t *transaction, txn *producer.Txn) 
 			t.err = errors.Join(t.err, err)
 			return
 		}
-		if !pause(ctx, backoff(attempt)) {
+		if !lapse.For(ctx, backoff(attempt)) {
 			return
 		}
-	}
-}
-
-// pause waits; false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/txnmanager"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -184,12 +185,7 @@ func (o *outputs) Strayed() bool { return o.asks.inits.Load() != o.opened }
 // Follow implements txnmanager.Outputs: the coordinator takes kgo's EndTxn for a
 // retry of ours, and its answer gives kgo the new epoch.
 func (o *outputs) Follow(ctx context.Context, commit bool) (int64, int16, error) {
-	wait := time.NewTimer(o.markers)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done(): // EndTransaction says so
-	}
+	lapse.For(ctx, o.markers) // that ctx has ended EndTransaction says
 	cl, before := o.present(), o.asks.ends.Load()
 	if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil {
 		return -1, -1, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -83,7 +84,7 @@ func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error
 		if o == sharetxn.Unknown && !sharetxn.IsFatal(err) {
 			return p.settle(out, err)
 		}
-		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !pass(p.soft, 200*time.Millisecond) {
+		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !lapse.For(p.soft, 200*time.Millisecond) {
 			return err
 		}
 	}
@@ -95,7 +96,7 @@ func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error
 func (p *process) settle(out *producer.Producer, err error) error {
 	for {
 		asked := out.InitTransactions(p.soft)
-		if !errors.Is(asked, sharetxn.ErrOutcomeUnknown) || sharetxn.IsFatal(asked) || !pass(p.soft, 200*time.Millisecond) {
+		if !errors.Is(asked, sharetxn.ErrOutcomeUnknown) || sharetxn.IsFatal(asked) || !lapse.For(p.soft, 200*time.Millisecond) {
 			return errors.Join(err, asked)
 		}
 	}

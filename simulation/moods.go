@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/sharetxn/sharetxn/internal/lapse"
 )
 
 var errMood = errors.New("the script wants it so")
@@ -50,23 +52,8 @@ func (m *moods) meet(ctx context.Context) error {
 		err = errMood
 	}
 	m.mu.Unlock()
-	if !pass(ctx, wait) {
+	if !lapse.For(ctx, wait) {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// pass lets virtual time pass, unless ctx ends first.
-func pass(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

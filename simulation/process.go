@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -84,7 +85,7 @@ func (p *process) supervise() {
 	for {
 		err := p.live()
 		p.w.note("%s: ended: %v", p.name, err)
-		if !p.works() || !p.newest() || !pass(p.soft, time.Second) {
+		if !p.works() || !p.newest() || !lapse.For(p.soft, time.Second) {
 			return
 		}
 	}

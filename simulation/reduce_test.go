@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 )
@@ -116,7 +117,7 @@ func TestRunIsVirtual(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if !pass(t.Context(), time.Hour) || time.Since(began) != time.Hour {
+		if !lapse.For(t.Context(), time.Hour) || time.Since(began) != time.Hour {
 			t.Errorf("an hour took %v", time.Since(began))
 		}
 	})

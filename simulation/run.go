@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 )
 
 // Result is what became of a run.
@@ -43,7 +44,7 @@ func Run(t *testing.T, s Script) (r Result) {
 		for _, name := range w.stopAll() {
 			r.Wrong = append(r.Wrong, fmt.Sprintf("late: process %s had not stopped after %v", name, endsWithin))
 		}
-		pass(context.Background(), lastTimeouts)
+		lapse.For(context.Background(), lastTimeouts)
 		if len(left) == 0 {
 			got, wrong := w.judge()
 			r.Published, r.Wrong = got, append(r.Wrong, wrong...)

@@ -11,6 +11,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/broker/fault"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
@@ -206,7 +207,7 @@ func (w *world) heal() {
 // play does the operations at their times.
 func (w *world) play(ops []Op) {
 	for _, o := range ops {
-		pass(context.Background(), time.Until(w.began.Add(o.At)))
+		lapse.For(context.Background(), time.Until(w.began.Add(o.At)))
 		w.note("-- %s", o)
 		o.do(w)
 	}
@@ -250,7 +251,7 @@ func (w *world) drain() []string {
 		if len(left) == 0 || time.Now().After(end) {
 			return left
 		}
-		pass(context.Background(), 200*time.Millisecond)
+		lapse.For(context.Background(), 200*time.Millisecond)
 	}
 }
 

@@ -3,6 +3,8 @@ package txnmanager
 import (
 	"context"
 	"time"
+
+	"github.com/sharetxn/sharetxn/internal/lapse"
 )
 
 // backoff are the pauses between repeats of a request. They begin short, since
@@ -17,12 +19,8 @@ const (
 // wait pauses, each time longer; its error is the context's.
 func (b *backoff) wait(ctx context.Context) error {
 	b.pause = min(max(firstPause, 2*b.pause), maxPause)
-	t := time.NewTimer(b.pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !lapse.For(ctx, b.pause) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -88,7 +89,7 @@ func TestSoak(t *testing.T) { // alone: it measures the process
 		{"broker killed", func() { b.kill(); b.start(outer) }},
 		{"broker stood still", func() {
 			b.signal(syscall.SIGSTOP)
-			wait(ctx, time.Duration(random.IntN(2000))*time.Millisecond)
+			lapse.For(ctx, time.Duration(random.IntN(2000))*time.Millisecond)
 			b.signal(syscall.SIGCONT)
 		}},
 		{"service replaced", func() {
@@ -106,7 +107,7 @@ func TestSoak(t *testing.T) { // alone: it measures the process
 			h.do()
 			done[h.name]++
 		}
-		wait(ctx, time.Second)
+		lapse.For(ctx, time.Second)
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
@@ -203,16 +204,6 @@ func (k *killable) signal(s syscall.Signal) {
 	k.t.Helper()
 	if err := k.cmd.Process.Signal(s); err != nil {
 		k.t.Fatal(err)
-	}
-}
-
-// wait is the time between two harms.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

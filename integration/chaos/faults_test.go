@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/rig"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/twmb/franz-go/pkg/kadm"
 )
@@ -199,7 +200,7 @@ func (w *world) duel(ctx context.Context, slots []*slot) error {
 			}
 		}
 		send(order{resume: true}, late)
-		wait(ctx, time.Second)
+		lapse.For(ctx, time.Second)
 		send(order{resume: true}, others...)
 		return nil
 	})
@@ -290,14 +291,6 @@ func (w *world) progress(ctx context.Context, transactions int64) {
 	defer cancel()
 	before := w.counted(transactionsSettled)
 	_ = rig.Until(soon, "there is progress", func() bool { return w.counted(transactionsSettled) >= before+transactions }) // else it goes on all the same
-}
-
-// wait lets things go on for a while.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // every does fn now and again until ctx ends, with pauses between.

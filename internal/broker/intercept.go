@@ -10,6 +10,7 @@ import (
 
 	"github.com/sharetxn/sharetxn/internal/broker/frame"
 	"github.com/sharetxn/sharetxn/internal/broker/front"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -135,8 +136,8 @@ func (c *Cluster) Serve(ctx context.Context, conn *front.Conn, q frame.Request) 
 	if err := c.deed(ctx, act.Then); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, act.Late); err != nil {
-		return nil, err
+	if act.Late > 0 && !lapse.For(ctx, act.Late) {
+		return nil, ctx.Err()
 	}
 	if c.cfg.UnknownTags && out != nil {
 		if out, err = tagged(q, c.staging(conn.Node), out); err != nil {
@@ -196,24 +197,9 @@ func (c *Cluster) deed(ctx context.Context, fn func()) error {
 	}
 }
 
-// pause waits for d.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 func (a Action) wait(ctx context.Context) error {
-	if err := pause(ctx, a.Delay); err != nil {
-		return err
+	if a.Delay > 0 && !lapse.For(ctx, a.Delay) {
+		return ctx.Err()
 	}
 	if a.Wait == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -59,11 +60,7 @@ func Await(ctx context.Context, cl *kgo.Client, look func(ctx context.Context, n
 		if ctx.Err() == nil || last == nil {
 			last = err // later ones say only that time is up
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !lapse.For(ctx, pause) {
 			return last
 		}
 	}

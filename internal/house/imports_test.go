@@ -17,6 +17,7 @@ import (
 // layers are DESIGN.md's map from the ground up. A folder may import what lies
 // in a layer below its own, and its own folders.
 var layers = [][]string{
+	{"internal/lapse"},
 	{"acks", "groupmeta", "internal/kopts", "examples/data", "internal/brokers", "internal/ledger/entry", "sharetxntest/check"},
 	{"internal/bind", "internal/wire", "internal/brokerconfig", "internal/ledger/index", "internal/ledger/rules"},
 	{"internal/probe"},
@@ -34,7 +35,7 @@ var layers = [][]string{
 // beside are folders in no service's binary: what they may import ends below the
 // layer named, and only programs and the test kit may import them.
 var beside = map[string]int{
-	"internal/broker":  2,
+	"internal/broker":  3,
 	"internal/testkit": 0,
 	"internal/house":   0,
 	"internal/mutants": 0,

@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/brokerconfig"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -95,7 +96,7 @@ const (
 // there is nothing to find any more: well tells so, all topics exist, the brokers
 // refuse to tell, or ctx ended.
 func Watch(ctx context.Context, c *core.Cluster, well func() bool, topics ...Topic) *sharetxn.InternalTopicsError {
-	for pause := patience; wait(ctx, pause) && !well(); pause = min(2*pause, maxPause) {
+	for pause := patience; lapse.For(ctx, pause) && !well(); pause = min(2*pause, maxPause) {
 		var told seen
 		err := c.Use(func(cl *kgo.Client) (err error) {
 			told, err = look(ctx, cl, topics)
@@ -128,15 +129,4 @@ func Guard(ctx context.Context, c *core.Cluster, topics ...Topic) (guarded conte
 		}
 	}()
 	return guarded, func() { cancel(nil); <-done }
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -333,11 +334,7 @@ func (p *Prover) proof(ctx context.Context, cl *kgo.Client, node int32) error {
 		if err == nil || attempt == handshakes || !cut(err) {
 			return err
 		}
-		pause := time.NewTimer(time.Duration(attempt) * 100 * time.Millisecond)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !lapse.For(ctx, time.Duration(attempt)*100*time.Millisecond) {
 			return err
 		}
 		row, askErr := p.advertised(ctx, cl, node)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/sharetxn/sharetxn/internal/lapse"
 )
 
 // Marker is the end of a transaction on its way to one partition.
@@ -102,14 +104,8 @@ func (c *Coordinator) apply(ctx context.Context, t *transaction, key Key, commit
 
 // writeLate waits as the Treatment says, and until the partition can be reached.
 func (c *Coordinator) writeLate(ctx context.Context, m Marker, how Treatment) error {
-	if how.Delay > 0 {
-		late := time.NewTimer(how.Delay)
-		defer late.Stop()
-		select {
-		case <-late.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if how.Delay > 0 && !lapse.For(ctx, how.Delay) {
+		return ctx.Err()
 	}
 	if how.Wait != nil {
 		select {

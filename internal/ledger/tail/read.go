@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/index"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -80,7 +81,7 @@ func (l *Ledger) read(ctx context.Context) {
 			}
 		}
 		if trouble {
-			rest(ctx, troubleWait)
+			lapse.For(ctx, troubleWait)
 		}
 	}
 }
@@ -157,7 +158,7 @@ func (l *Ledger) relocate(ctx context.Context, p *part) bool {
 	case goOn: // after a jump, or as a leader says that is not up to date
 		p.moved.fire()
 		l.changed.fire()
-		rest(ctx, troubleWait)
+		lapse.For(ctx, troubleWait)
 		return true
 	case anew:
 		l.co.Logger().Error("sharetxn: the ledger's log was cut off behind what was read of it, as after an unclean leader election or a broker that lost its disk: all of it is read again, and what was cut off may be done twice",
@@ -204,15 +205,5 @@ func kick(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
-	}
-}
-
-// rest waits, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -86,7 +87,7 @@ func (l *Ledger) firstStarts(ctx context.Context) error {
 		if err == nil || sharetxn.IsFatal(err) {
 			return err
 		}
-		if rest(ctx, troubleWait); ctx.Err() != nil {
+		if lapse.For(ctx, troubleWait); ctx.Err() != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -23,7 +24,7 @@ func (l *Ledger) truncateNowAndThen(ctx context.Context) {
 	for {
 		// Spread, so that the processes of a group do not all do it at once: who
 		// comes later finds nothing worthwhile.
-		rest(ctx, l.opts.Truncations/2+rand.N(l.opts.Truncations))
+		lapse.For(ctx, l.opts.Truncations/2+rand.N(l.opts.Truncations))
 		if ctx.Err() != nil || l.Err() != nil {
 			return
 		}

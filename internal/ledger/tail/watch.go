@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 )
 
 // retryWait is how long a round that failed is left alone.
@@ -42,7 +43,7 @@ func (l *Ledger) watch(ctx context.Context) {
 			return
 		case err != nil:
 			l.told.trouble(l, err)
-			rest(ctx, retryWait)
+			lapse.For(ctx, retryWait)
 			kick(l.toStart) // a gap may wait for it
 		}
 	}
@@ -53,7 +54,7 @@ func (l *Ledger) watch(ctx context.Context) {
 func (l *Ledger) lookAgain(ctx context.Context) error {
 	width, err := l.look(ctx)
 	if sharetxn.IsFatal(err) {
-		if rest(ctx, l.opts.Starts/5); ctx.Err() != nil {
+		if lapse.For(ctx, l.opts.Starts/5); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		width, err = l.look(ctx)

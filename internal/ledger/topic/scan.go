@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,7 +33,7 @@ func Scan(ctx context.Context, co *core.Cluster, group string, fresh func() func
 		case errors.Is(err, errTruncated) && overtaken < scans:
 			overtaken++
 			continue
-		case kerr.IsRetriable(err) && time.Since(began) < newFor && rest(ctx):
+		case kerr.IsRetriable(err) && time.Since(began) < newFor && lapse.For(ctx, scanAgain):
 			continue
 		}
 		return Failed("Fetch", group, "Read on topic "+Name(group), err)
@@ -43,17 +44,8 @@ func Scan(ctx context.Context, co *core.Cluster, group string, fresh func() func
 // though metadata has them: of a topic that is new, or leaders that move.
 const newFor = 10 * time.Second
 
-// rest is false when ctx has ended.
-func rest(ctx context.Context) bool {
-	timer := time.NewTimer(100 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+// scanAgain is how long it waits before that.
+const scanAgain = 100 * time.Millisecond
 
 func scan(ctx context.Context, co *core.Cluster, group string, see func(*kgo.Record) error) error {
 	name := Name(group)

@@ -13,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/cmd/sharetxn/internal/audit"
 	"github.com/sharetxn/sharetxn/groupconfig"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -274,14 +275,7 @@ const late = time.Second
 // lapse: nothing that the member says reaches the brokers, so that its locks run
 // out by time.
 func (r *remote) lapse(ctx context.Context, _ records) (bool, error) {
-	t := time.NewTimer(r.times.lock + late)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true, nil
-	case <-ctx.Done():
-		return false, nil
-	}
+	return lapse.For(ctx, r.times.lock+late), nil
 }
 
 func (r *remote) fenced(ctx context.Context, c chance) bool {

@@ -1,0 +1,9 @@
+package lapse
+
+import (
+	"testing"
+
+	"github.com/sharetxn/sharetxn/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
