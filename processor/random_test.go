@@ -54,7 +54,7 @@ type chaos struct {
 	seed    uint64
 	dice    *rand.Rand // of the test's goroutine
 	cfg     processor.Config
-	gate    *gate
+	gate    *testkit.Gate
 	records int
 	tripped []<-chan struct{}
 
@@ -73,7 +73,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	// What a fault costs in deliveries is not the Processor's to choose, so the
 	// limit is above what handlers and faults here can use up.
 	c.world = start(t, pick(dice, settings...), sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: lock, DeliveryLimit: 10}))
-	c.gate = newGate(t, c.world)
+	c.gate = testkit.NewGate(c.dialer(t))
 	c.cfg = processor.Config{
 		Members: pick(dice, 1, 1, 1, 2, 2, 2, 3, 3, 3, 5, 5, 20), MaxRecords: pick(dice, 1, 3, 20, 500), MaxBytes: pick(dice, 1, 100, 0),
 		MaxWait: pick(dice, 0, 0, time.Second, 2*lock), HandlerTimeout: pick(dice, time.Second, 10*time.Second, 5*time.Minute),
@@ -103,7 +103,7 @@ func (c *chaos) run(t *testing.T) {
 		pass(time.Duration(c.dice.Int64N(int64(20 * time.Second))))
 		c.harm(t, s)
 	}
-	c.gate.open()
+	c.gate.Open()
 	c.WaitDrained(t, "g")
 	s.end(t)
 	pass(time.Minute) // for handlers that do not look at their contexts: a bubble ends when all in it do
@@ -155,8 +155,8 @@ func (c *chaos) harm(t *testing.T, s *supervisor) {
 		c.Part(t, 0, other)
 		time.AfterFunc(time.Duration(c.dice.Int64N(int64(20*time.Second))), func() { c.Heal(0, other) })
 	case 3:
-		c.gate.shut()
-		time.AfterFunc(time.Duration(c.dice.Int64N(int64(time.Minute))), c.gate.open)
+		c.gate.Hold()
+		time.AfterFunc(time.Duration(c.dice.Int64N(int64(time.Minute))), c.gate.Open)
 	case 4:
 		s.restart(t, pick(c.dice, 0, time.Second, time.Hour))
 	}
@@ -327,7 +327,7 @@ func (c *chaos) next(t *testing.T) *processor.Processor {
 	cfg := c.cfg
 	cfg.Group, cfg.Topics, cfg.Instance, cfg.DeadLetter.Topic = "g", []string{"in"}, "here", "dead"
 	cfg.Guarantee = c.guarantee
-	cl, err := sharetxn.Connect(sharetxn.Kafka(append(c.Kafka(), kgo.Dialer(c.gate.dial))...), sharetxn.WithProfile(c.profile),
+	cl, err := sharetxn.Connect(sharetxn.Kafka(append(c.Kafka(), kgo.Dialer(c.gate.Dial))...), sharetxn.WithProfile(c.profile),
 		sharetxn.WithHooks(c.seen), sharetxn.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Error(err)
@@ -362,21 +362,6 @@ func (s *supervisor) end(t *testing.T) {
 	<-s.done
 }
 
-// gate is a network that can be held, as by a process that is stopped: nothing
-// is lost, all is late.
-type gate struct {
-	through func(context.Context, string, string) (net.Conn, error)
-	mu      sync.Mutex
-	way     chan struct{} // closed: open
-}
-
-func newGate(t *testing.T, w *world) *gate {
-	t.Helper()
-	g := &gate{way: make(chan struct{}), through: w.dialer(t)}
-	close(g.way)
-	return g
-}
-
 // dialer is how the kit's clients connect.
 func (w *world) dialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
 	t.Helper()
@@ -386,56 +371,4 @@ func (w *world) dialer(t *testing.T) func(context.Context, string, string) (net.
 	}
 	defer cl.Close()
 	return cl.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	select {
-	case <-g.way:
-		g.way = make(chan struct{})
-	default:
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	select {
-	case <-g.way:
-	default:
-		close(g.way)
-	}
-}
-
-func (g *gate) wait() {
-	g.mu.Lock()
-	way := g.way
-	g.mu.Unlock()
-	<-way
-}
-
-func (g *gate) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	g.wait()
-	c, err := g.through(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return gatedConn{c, g}, nil
-}
-
-type gatedConn struct {
-	net.Conn
-	g *gate
-}
-
-func (c gatedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.g.wait()
-	return n, err
-}
-
-func (c gatedConn) Write(b []byte) (int, error) {
-	c.g.wait()
-	return c.Conn.Write(b)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/lapse"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -16,7 +17,7 @@ import (
 type process struct {
 	w    *world
 	name string
-	gate *gate
+	gate *testkit.Gate
 	soft context.Context // ends when it is to stop
 	stop context.CancelFunc
 	hard context.Context // ends when it was killed
@@ -25,7 +26,7 @@ type process struct {
 }
 
 func (w *world) start(name string) {
-	p := &process{w: w, name: name, gate: newGate(w.dial), done: make(chan struct{})}
+	p := &process{w: w, name: name, gate: testkit.NewGate(w.dial), done: make(chan struct{})}
 	p.soft, p.stop = context.WithCancel(context.Background())
 	p.hard, p.cut = context.WithCancel(context.Background())
 	w.mu.Lock()
@@ -59,13 +60,13 @@ func (w *world) kill(name string) {
 
 func (w *world) holdUp(name string, d time.Duration) {
 	if p := w.named(name); p != nil {
-		p.gate.hold()
-		time.AfterFunc(d, p.gate.open)
+		p.gate.Hold()
+		time.AfterFunc(d, p.gate.Open)
 	}
 }
 
 func (p *process) kill() {
-	p.gate.kill()
+	p.gate.Kill()
 	p.cut()
 	p.stop()
 }
@@ -93,7 +94,7 @@ func (p *process) supervise() {
 
 // live is one life, on connections of its own.
 func (p *process) live() error {
-	cl := p.w.kit.Connect(p.w.t, sharetxn.Kafka(kgo.Dialer(p.gate.dial)), sharetxn.Logger(slog.New(slog.DiscardHandler)),
+	cl := p.w.kit.Connect(p.w.t, sharetxn.Kafka(kgo.Dialer(p.gate.Dial)), sharetxn.Logger(slog.New(slog.DiscardHandler)),
 		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, members: &p.w.members, unknown: make(map[string]bool)}))
 	defer cl.Close()
 	if p.w.setup.Form == FormProcessor {

@@ -12,6 +12,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker/fault"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
 	"github.com/sharetxn/sharetxn/internal/lapse"
+	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest"
@@ -29,7 +30,7 @@ type world struct {
 	t      testing.TB
 	kit    *sharetxntest.Cluster
 	broker *broker.Cluster
-	dial   dialFunc
+	dial   testkit.DialFunc
 	plan   *fault.Plan
 	setup  Setup
 	moods  moods
@@ -78,14 +79,14 @@ func newWorld(t testing.TB, s Setup) *world {
 }
 
 // dialer is how the kit's clients connect.
-func dialer(t testing.TB, k *sharetxntest.Cluster) dialFunc {
+func dialer(t testing.TB, k *sharetxntest.Cluster) testkit.DialFunc {
 	t.Helper()
 	cl, err := kgo.NewClient(k.Kafka()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	return cl.OptValue(kgo.Dialer).(dialFunc)
+	return cl.OptValue(kgo.Dialer).(testkit.DialFunc)
 }
 
 func (w *world) feed(n int, poison bool) {
@@ -189,7 +190,7 @@ func (w *world) heal() {
 	w.mu.Lock()
 	faults, parts, running := slices.Clone(w.faults), slices.Clone(w.parts), false
 	for _, p := range w.current {
-		p.gate.open()
+		p.gate.Open()
 		running = running || p.works()
 	}
 	w.mu.Unlock()

@@ -1,4 +1,4 @@
-package simulation
+package testkit
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 	"syscall"
 )
 
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+// DialFunc is what kgo.Dialer takes.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// gate is a process's network. It can be held: nothing is lost, all is late, as
+// Gate is a process's network. It can be held: nothing is lost, all is late, as
 // for a process that is stopped. It can be cut: nothing goes through any more, as
-// for one that was killed.
-type gate struct {
-	through dialFunc
+// for one that was killed. Safe for concurrent use.
+type Gate struct {
+	through DialFunc
 
 	mu    sync.Mutex
 	way   chan struct{} // closed: open
@@ -22,13 +23,15 @@ type gate struct {
 	conns map[net.Conn]bool
 }
 
-func newGate(through dialFunc) *gate {
-	g := &gate{through: through, way: make(chan struct{}), conns: make(map[net.Conn]bool)}
+// NewGate is open.
+func NewGate(through DialFunc) *Gate {
+	g := &Gate{through: through, way: make(chan struct{}), conns: make(map[net.Conn]bool)}
 	close(g.way)
 	return g
 }
 
-func (g *gate) hold() {
+// Hold makes everything wait until Open.
+func (g *Gate) Hold() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
@@ -40,7 +43,8 @@ func (g *gate) hold() {
 	}
 }
 
-func (g *gate) open() {
+// Open lets go what was held.
+func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
@@ -50,7 +54,8 @@ func (g *gate) open() {
 	}
 }
 
-func (g *gate) kill() {
+// Kill cuts all connections and refuses new ones, for good.
+func (g *Gate) Kill() {
 	g.mu.Lock()
 	g.cut = true
 	conns := g.conns
@@ -59,11 +64,11 @@ func (g *gate) kill() {
 	for c := range conns {
 		_ = c.Close()
 	}
-	g.open()
+	g.Open()
 }
 
 // wait returns when the gate is open, with the error of one that is cut.
-func (g *gate) wait(ctx context.Context) error {
+func (g *Gate) wait(ctx context.Context) error {
 	g.mu.Lock()
 	way := g.way
 	g.mu.Unlock()
@@ -81,7 +86,7 @@ func (g *gate) wait(ctx context.Context) error {
 }
 
 // keep remembers a connection; false if it came too late.
-func (g *gate) keep(c net.Conn) bool {
+func (g *Gate) keep(c net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.cut {
@@ -91,7 +96,8 @@ func (g *gate) keep(c net.Conn) bool {
 	return true
 }
 
-func (g *gate) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial is for kgo.Dialer.
+func (g *Gate) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	refused := func(err error) error { return &net.OpError{Op: "dial", Net: network, Err: err} }
 	if err := g.wait(ctx); err != nil {
 		return nil, refused(err)
@@ -109,7 +115,7 @@ func (g *gate) dial(ctx context.Context, network, address string) (net.Conn, err
 
 type gatedConn struct {
 	net.Conn
-	g *gate
+	g *Gate
 }
 
 func (c gatedConn) Read(b []byte) (int, error) {
