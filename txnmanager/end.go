@@ -223,13 +223,13 @@ func (t *Transaction) conclude(op string, j judgement, err error) *landing {
 	}
 	follow := next == evSettled && t.outputs && !t.dropped
 	if next != evSettled || t.dropped {
-		m.following.current = false
+		m.current = false
 	}
 	switch {
 	case next == evUnanswered:
 		m.pending = t
 	case follow:
-		m.following.current = false
+		m.current = false
 		return m.land(t, j.outcome == sharetxn.Committed, true)
 	case t.outputs && (next == evSettled || j.outcome == sharetxn.Committed):
 		return m.land(t, j.outcome == sharetxn.Committed, false)

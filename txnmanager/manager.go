@@ -39,15 +39,15 @@ type TransactionManager struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu        sync.Mutex // never held over I/O or a callback
-	state     State
-	ident     identity // for the next transaction
-	fatal     error    // why the state is Fenced
-	txn       *Transaction
-	pending   *Transaction // with the state OutcomeUnknown
-	following following
-	landing   *landing        // of the last transaction that wrote anything
-	unseen    map[string]bool // topics where ends are not seen
+	mu      sync.Mutex // never held over I/O or a callback
+	state   State
+	ident   identity // for the next transaction
+	fatal   error    // why the state is Fenced
+	txn     *Transaction
+	pending *Transaction    // with the state OutcomeUnknown
+	current bool            // the kgo client has seen the end of every transaction so far
+	landing *landing        // of the last transaction that wrote anything
+	unseen  map[string]bool // topics where ends are not seen
 }
 
 // New checks; it opens no connection. Errors are of class usage and name the

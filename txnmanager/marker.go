@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,15 +121,16 @@ func (l *landing) ask(ctx context.Context) (open []place, err error) {
 			errs = append(errs, &placeError{byNode[a.node][0], fmt.Errorf("DescribeProducers at its leader %d: %w", a.node, a.err)})
 			continue
 		}
-		left := maps.Collect(entries(byNode[a.node]))
+		left := slices.Clone(byNode[a.node])
 		for i := range a.resp.Topics {
 			for j := range a.resp.Topics[i].Partitions {
 				part := &a.resp.Topics[i].Partitions[j]
 				p := place{a.resp.Topics[i].Topic, part.Partition}
-				if _, asked := left[p]; !asked {
+				at := slices.Index(left, p)
+				if at < 0 {
 					continue
 				}
-				delete(left, p)
+				left = slices.Delete(left, at, at+1)
 				s := look(part, l.of)
 				if s == seenOpen {
 					open = append(open, p)
@@ -139,21 +140,11 @@ func (l *landing) ask(ctx context.Context) (open []place, err error) {
 				}
 			}
 		}
-		for _, p := range ordered(left) {
+		for _, p := range left {
 			errs = append(errs, &placeError{p, errors.New("the answer leaves it out")})
 		}
 	}
 	return open, errors.Join(errs...)
-}
-
-func entries(places []place) func(func(place, struct{}) bool) {
-	return func(yield func(place, struct{}) bool) {
-		for _, p := range places {
-			if !yield(p, struct{}{}) {
-				return
-			}
-		}
-	}
 }
 
 // saw takes what was seen, but for what is open. nil: that is settled.

@@ -76,7 +76,7 @@ func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) er
 		return err
 	}
 	m.mu.Lock()
-	fresh := !m.following.current
+	fresh := !m.current
 	m.mu.Unlock()
 	if fresh {
 		// A new kgo client fences whoever has the id; so first make sure that
@@ -89,18 +89,13 @@ func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) er
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.ident, m.following.current = unknownIdentity, false
+		m.ident, m.current = unknownIdentity, false
 		return m.openFailed(err)
 	}
-	m.ident, m.following.current = identity{id, epoch}, true
+	m.ident, m.current = identity{id, epoch}, true
 	t.ident, t.touched, t.outputs = m.ident, true, true
 	t.startClock()
 	return nil
-}
-
-// following is how the kgo client keeps up with the coordinator.
-type following struct {
-	current bool // it has seen the end of every transaction so far
 }
 
 // followed brings the kgo client along after the end of the transaction of old, and
@@ -119,7 +114,7 @@ func (m *TransactionManager) followed(ctx context.Context, old identity, commit 
 	switch want := m.ident; {
 	case err != nil:
 	case got == want:
-		m.following.current = true
+		m.current = true
 	case got != old:
 		// It had to ask for an epoch of its own: that one is the newest.
 		m.ident = got

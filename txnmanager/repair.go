@@ -107,7 +107,7 @@ func (l *landing) goOnAs(i identity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fatal == nil && m.ident != i {
-		m.ident, m.following.current = i, false
+		m.ident, m.current = i, false
 	}
 }
 

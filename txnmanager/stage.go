@@ -102,7 +102,7 @@ func (t *Transaction) bind(ctx context.Context) error {
 	t.ident, t.touched = m.ident, true
 	t.startClock()
 	// The epoch moves without the kgo client.
-	m.following.current = false
+	m.current = false
 	return nil
 }
 

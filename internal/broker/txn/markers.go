@@ -26,7 +26,7 @@ type Treatment struct {
 	Delay time.Duration   // write it only after so long
 	Wait  <-chan struct{} // write it only when this is closed
 	// Lose never writes it, and the transaction completes all the same: what Kafka
-	// 4.4.0 does with the marker of a log without a leader. Only for markers of logs.
+	// 4.3 and 4.4 do with the marker of a log without a leader. Only for markers of logs.
 	Lose bool
 	// Repeat writes it once more, counted from the first writing; the transaction
 	// does not wait for that. Nil: no.

@@ -53,7 +53,7 @@ func (e *EpochError) Error() string {
 		what = "an abort"
 	}
 	return fmt.Sprintf("ledger partition %d, offset %d: %s of producer %d has epoch %d, but its transaction of epoch %d was not ended by a marker of epoch %d. "+
-		"A broker lost that marker, as Kafka 4.4.0 does while a partition has no leader, and its producer was gone before it could write it again; or transaction.version is below 2, or records were lost. "+
+		"A broker lost that marker, as Kafka 4.3.1 and Kafka 4.4.0 do while a partition has no leader, and its producer was gone before it could write it again; or transaction.version is below 2, or records were lost. "+
 		"So it is not known here whether the transaction's outputs were committed. Read them for that transaction's entry (kafka-dump-log or a reader of uncommitted data shows the producer id and epoch), "+
 		"then set the group to where it is to go on with `sharetxn ledger reset`, and give the ledger and the output topics a replication factor of 3",
 		e.Partition, e.At, what, e.ID, e.Got, e.Open, int32(e.Open)+1)
