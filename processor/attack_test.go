@@ -251,6 +251,8 @@ func TestStopOnLastDeliveryUnpolled(t *testing.T) {
 					w.feedMore(t, 10+i, 1)
 				}
 				w.useDelivery(t, 30)
+				// One poll asks all brokers, before any of them answers.
+				w.Inject(t, sharetxntest.Fault{Key: sharetxntest.ShareFetchKey, Times: 3, Action: sharetxntest.LateAnswer(100 * time.Millisecond)})
 				in := make(chan struct{})
 				p := w.processor(t, processor.Config{MaxBytes: 1, StopTimeout: 5 * time.Second, HandlerTimeout: time.Hour, Handler: w.told(in, untilEnded)})
 				done := make(chan error, 1)

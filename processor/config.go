@@ -61,7 +61,8 @@ type Config struct {
 	// poll or one record may exceed it. Default 64 MiB. Records are bounded to
 	// three times MaxRecords: some are committed, others are handled, and one poll
 	// may bring as many again. Beside them wait those that the ledger cannot tell
-	// of yet; partitions of which many do are paused.
+	// of yet; partitions of which many do are paused. And where transactions commit
+	// quickly, fetches bring what they commit in a tenth of a second.
 	MaxBytes int
 	// MaxWait is how long to wait to fill a transaction. Default 0: what one poll
 	// brings, or what came while the transaction before was under way.

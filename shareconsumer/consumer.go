@@ -67,14 +67,15 @@ type Consumer struct {
 	paused     pauses
 	sessions   map[int32]*session
 
-	batches  map[*Batch]struct{} // that are not settled
-	held     holdings
-	bytes    int // fetched and not yet polled
-	reserved int // for fetches under way
-	pace     pace
-	handed   int       // records, since the pace was looked at
-	polls    int       // calls of Poll
-	pollLeft time.Time // when the last of them was over
+	batches   map[*Batch]struct{} // that are not settled
+	held      holdings
+	bytes     int // fetched and not yet polled
+	reserved  int // for fetches under way
+	pace      pace
+	handed    int       // records, since the pace was looked at
+	committed time.Time // when a transaction's records were seen last
+	polls     int       // calls of Poll
+	pollLeft  time.Time // when the last of them was over
 }
 
 // New checks; it joins the group at the first Poll. Errors are of class usage,
@@ -264,7 +265,7 @@ func (c *Consumer) beforePoll() (lost []AckResult, err error) {
 	defer c.mu.Unlock()
 	c.polled = time.Now()
 	c.seen(c.polled)
-	if c.handed > 0 {
+	if c.handed > 0 && c.cfg.mode != Transactional {
 		busy := time.Duration(0)
 		if c.polls == 0 {
 			busy = c.polled.Sub(c.pollLeft)

@@ -71,7 +71,7 @@ func (c *Consumer) room() int { return c.cfg.maxBytes - c.bytes - c.reserved }
 // supply is what fetches are sized by; c.mu is held.
 func (s *session) supply() supply {
 	c := s.c
-	return supply{mode: c.cfg.mode, acquire: c.cfg.acquire, pace: c.pace, lock: c.lock, poll: c.cfg.maxPollRecords, partitions: len(s.want), asked: s.asked}
+	return supply{mode: c.cfg.mode, acquire: c.cfg.acquire, pace: c.pace, lock: c.lock, poll: c.cfg.maxPollRecords, partitions: len(s.want), asked: s.asked, redelivered: s.redelivered}
 }
 
 // mayRide tells whether a piece goes with a fetch.

@@ -177,6 +177,7 @@ func (h handle) Settle(s bind.Settlement) {
 // committed: what was staged is done; releases leave as plain ones now, and so
 // does all that was decided where nothing is staged.
 func (b *Batch) committed(plain bool, patience time.Duration) {
+	b.c.sawCommitted(b.records, time.Now())
 	var rest []*Record
 	for _, r := range b.records {
 		if r.lease.lost == nil && (r.verdict == acks.Release || plain && r.verdict != acks.Gap) {
@@ -188,6 +189,25 @@ func (b *Batch) committed(plain bool, patience time.Duration) {
 		b.c.plain(rest, false).patient = now.Add(min(patience, earliest(rest).Sub(now)/2))
 	}
 	b.settle()
+}
+
+// sawCommitted takes in how long the records of a transaction took: since the one
+// before it, unless they came later. c.mu is held.
+func (c *Consumer) sawCommitted(rs []*Record, now time.Time) {
+	if len(rs) == 0 {
+		return
+	}
+	since := now
+	for l := range byLease(rs) {
+		if l.fetched.Before(since) {
+			since = l.fetched
+		}
+	}
+	if since.Before(c.committed) {
+		since = c.committed
+	}
+	c.pace.saw(now.Sub(since), len(rs))
+	c.committed = now
 }
 
 // aborted: what the abort may have freed is the broker's to hand out again; the

@@ -93,9 +93,10 @@ func AcquireMode(a Acquire) Opt { return optFunc(func(c *config) { c.acquire = a
 // 1,000 records for each partition that the broker leads, 4,000 in all; such a
 // consumer finds the next records fetched already. One that is slow is asked for
 // less, as much as it handles in a quarter of the acquisition lock, so that other
-// members get the rest. A Transactional consumer always asks for MaxPollRecords,
-// and only while a Poll waits. Brokers may hand out a few more, since whole
-// producer batches are acquired. Of what waits, a range that fits into a batch is
+// members get the rest. A Transactional consumer asks for MaxPollRecords, and
+// where its transactions commit quickly for what they commit in a tenth of a
+// second, but only while a Poll waits, and not after records that were delivered
+// before. Brokers may hand out a few more, since whole producer batches are acquired. Of what waits, a range that fits into a batch is
 // given whole, so a batch may have fewer records though more wait. What waits
 // keeps its locks, by renewals, until nobody has polled for five minutes.
 func MaxPollRecords(n int) Opt { return optFunc(func(c *config) { c.maxPollRecords = n }) }

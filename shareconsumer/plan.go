@@ -3,7 +3,8 @@ package shareconsumer
 import "time"
 
 // pace is how long records take their consumer: of what was handed out lately,
-// how many records, and for how long nobody waited for more. Old sights fade.
+// how many records, and for how long nobody waited for more; of a Transactional
+// consumer, of what transactions committed lately. Old sights fade.
 type pace struct {
 	busy    time.Duration
 	records int
@@ -32,6 +33,11 @@ const (
 	// and what waits here is kept from others.
 	ahead      = time.Second
 	supplyLock = 8
+	// transactionAhead is the same for transactions. Their records may not be
+	// acknowledged one by one, so a process that ends leaves all that it has to
+	// another delivery; but with each fetch begins a batch of another partition, and a
+	// transaction with records of two costs more than one with as many of one.
+	transactionAhead = 100 * time.Millisecond
 	// sharedLocks is how much of a partition's record locks (2000 by default) one
 	// fetch asks for, so that it leaves some to other members and to what is not
 	// acknowledged yet; mostAsked bounds the whole.
@@ -48,32 +54,43 @@ type supply struct {
 	poll       int // MaxPollRecords
 	partitions int // of the broker
 	asked      int // records, by the fetch before; 0: none yet
+	// redelivered: the last answer had records that were delivered before. They are
+	// not fetched in advance: should this process end, that would cost another
+	// delivery for nothing.
+	redelivered bool
 }
 
 // records is how many records a fetch asks for. It begins with one poll's, grows
 // with what is consumed at once, and shrinks to what is handled while a quarter
 // of the lock passes, so that slow handlers leave their records to others. In a
-// Transactional consumer the user gathers what a transaction takes, so a poll's
-// records are just asked for.
+// Transactional consumer the user gathers what a transaction takes, so it does not
+// shrink there, and grows with what is committed.
 func (s supply) records() int {
-	if s.mode == Transactional || !s.pace.known() {
+	if !s.pace.known() || s.mode == Transactional && s.redelivered {
 		return s.poll
 	}
 	most := max(s.poll, min(s.partitions*sharedLocks, mostAsked))
 	n := s.pace.within(s.horizon(), most)
-	if n <= s.poll {
-		return max(1, s.pace.within(s.lock/4, s.poll))
+	switch {
+	case n > s.poll:
+		return min(n, 2*max(s.asked, s.poll))
+	case s.mode == Transactional:
+		return s.poll
 	}
-	return min(n, 2*max(s.asked, s.poll))
+	return max(1, s.pace.within(s.lock/4, s.poll))
 }
 
-func (s supply) horizon() time.Duration { return min(s.lock/supplyLock, ahead) }
+func (s supply) horizon() time.Duration {
+	if s.mode == Transactional {
+		return min(s.lock/supplyLock, transactionAhead)
+	}
+	return min(s.lock/supplyLock, ahead)
+}
 
 // quick tells whether records are consumed so fast that more than a poll's worth
-// may wait here. What was delivered before is not fetched in advance: should
-// this process end, that would cost another delivery for nothing.
-func (s supply) quick(redelivered bool) bool {
-	return s.mode != Transactional && s.acquire == BatchOptimized && !redelivered && s.pace.known() && s.pace.within(s.horizon(), 2*s.poll) >= 2*s.poll
+// may wait here.
+func (s supply) quick() bool {
+	return s.mode != Transactional && s.acquire == BatchOptimized && !s.redelivered && s.pace.known() && s.pace.within(s.horizon(), 2*s.poll) >= 2*s.poll
 }
 
 // scarce tells whether a quick consumer is about to run out of the records that

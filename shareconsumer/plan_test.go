@@ -59,7 +59,12 @@ func TestSupply(t *testing.T) {
 		"a quarter of the lock":    {supply{lock: lock, poll: 500, partitions: 4, pace: took(100 * time.Millisecond), asked: 500}, 75, false},
 		"slower than the lock":     {supply{lock: lock, poll: 500, partitions: 4, pace: took(time.Minute), asked: 500}, 1, false},
 		"short locks":              {supply{lock: 800 * time.Millisecond, poll: 100, partitions: 4, pace: took(time.Millisecond), asked: 100}, 100, false},
-		"transactional":            {supply{mode: Transactional, lock: lock, poll: 500, partitions: 4, pace: took(0), asked: 500}, 500, false},
+		"transactional":            {supply{mode: Transactional, lock: lock, poll: 500, partitions: 4, asked: 500}, 500, false},
+		"transactional, quick":     {supply{mode: Transactional, lock: lock, poll: 100, partitions: 4, pace: took(100 * time.Microsecond), asked: 800}, 1000, false},
+		"transactional, growing":   {supply{mode: Transactional, lock: lock, poll: 100, partitions: 4, pace: took(100 * time.Microsecond), asked: 100}, 200, false},
+		"transactional, again":     {supply{mode: Transactional, lock: lock, poll: 100, partitions: 4, pace: took(0), asked: 800, redelivered: true}, 100, false},
+		"transactional, steady":    {supply{mode: Transactional, lock: lock, poll: 500, partitions: 4, pace: took(time.Millisecond), asked: 500}, 500, false},
+		"transactional, short":     {supply{mode: Transactional, lock: 80 * time.Millisecond, poll: 10, partitions: 4, pace: took(100 * time.Microsecond), asked: 800}, 100, false},
 		"transactional, slow":      {supply{mode: Transactional, lock: lock, poll: 500, partitions: 4, pace: took(time.Minute), asked: 500}, 500, false},
 		"implicit":                 {supply{mode: Implicit, lock: lock, poll: 10, partitions: 4, pace: took(0), asked: 10}, 20, true},
 		"a hard limit on a member": {supply{acquire: RecordLimit, lock: lock, poll: 500, partitions: 4, pace: took(0), asked: 500}, 1000, false},
@@ -67,10 +72,10 @@ func TestSupply(t *testing.T) {
 		if got := c.s.records(); got != c.records {
 			t.Errorf("%s: asks for %d records, want %d", name, got, c.records)
 		}
-		if got := c.s.quick(false); got != c.quick {
+		if got := c.s.quick(); got != c.quick {
 			t.Errorf("%s: quick %v", name, got)
 		}
-		if c.s.quick(true) {
+		if c.s.redelivered = true; c.s.quick() {
 			t.Errorf("%s: fetches in advance what was delivered before", name)
 		}
 	}

@@ -187,7 +187,7 @@ func (s *session) run(ctx context.Context) {
 func (s *session) view(now time.Time) view {
 	c := s.c
 	supply := s.supply()
-	quick := !c.drained && supply.quick(s.redelivered)
+	quick := !c.drained && supply.quick()
 	v := view{
 		closing: c.closed, demand: c.polling > 0 && !c.drained, buffered: s.stocked(),
 		// What a poll waits for it will take at once.

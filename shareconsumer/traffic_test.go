@@ -169,7 +169,7 @@ func TestFetchingAhead(t *testing.T) {
 		seen += b.Len()
 		m.mu.Lock()
 		s := b.records[0].lease.s
-		due := !s.fetches && s.dry == 0 && s.supply().quick(s.redelivered) && s.supply().scarce(s.unpolled)
+		due := !s.fetches && s.dry == 0 && s.supply().quick() && s.supply().scarce(s.unpolled)
 		m.mu.Unlock()
 		if !due {
 			continue
