@@ -40,7 +40,7 @@ demo: ## real records through a share group and transactions, then an audit (ARG
 demo-kafka: ## the same with guarantee ledger on stock Kafka, three brokers as processes (ARGS="--faults=heavy")
 	@scripts/demokafka $(ARGS)
 
-test: $(GOTESTSUM) ## all tests of all modules, with the race detector
+test: $(GOTESTSUM) ## all tests of all modules, with the race detector, and a minute of fuzzing
 	@GOTESTSUM=$(GOTESTSUM) scripts/test $(MODULES)
 
 simulate: ## seeds of whole scenarios in virtual time, each rare state reached often enough (SEEDS=2000 ARGS=-race)
@@ -78,7 +78,7 @@ else
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 endif
 
-fuzz: ## every fuzz target in turn (FUZZTIME=20s for each)
+fuzz: ## every fuzz target in turn, longer than make test (FUZZTIME=20s for each)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 mutants: ## each guard against loss and doubling, taken away: a test must fail (ARGS="-run 'lock'")

@@ -3,6 +3,7 @@ package house
 import (
 	"go/ast"
 	"go/token"
+	"path"
 	"slices"
 	"strings"
 )
@@ -77,6 +78,16 @@ var testRules = []rule{
 		}, want: []string{
 			"integration/a_test.go:2: TestA skips: integration has one helper for that",
 			"integration/kafka/need.go:2: Need skips: integration has one helper for that",
+		}},
+	}},
+	{name: "every fuzz target has a corpus", find: unfed, examples: []example{
+		{name: "none, and one of another's name", files: map[string]string{
+			"acks/a_test.go":                 "package acks\nfunc FuzzA(f *testing.F) {}\n",
+			"acks/testdata/fuzz/FuzzAll/one": "go test fuzz v1\n",
+		}, want: []string{"acks/a_test.go:2: FuzzA has no corpus in acks/testdata/fuzz/FuzzA"}},
+		{name: "one", files: map[string]string{
+			"acks/a_test.go":               "package acks\nfunc FuzzA(f *testing.F) {}\nfunc (fuzzer) FuzzB() {}\n",
+			"acks/testdata/fuzz/FuzzA/one": "go test fuzz v1\n",
 		}},
 	}},
 }
@@ -259,4 +270,22 @@ func ofTesting(typ ast.Expr) bool {
 	}
 	x, ok := sel.X.(*ast.Ident)
 	return ok && x.Name == "testing"
+}
+
+// unfed finds fuzz targets without inputs that are kept: those are tried with every
+// run of the tests, and fuzzing sets out from them.
+func unfed(t *tree) (found []offence) {
+	for _, s := range t.sources {
+		for _, d := range s.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || !s.test() || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Fuzz") {
+				continue
+			}
+			corpus := path.Join(s.dir(), "testdata", "fuzz", f.Name.Name)
+			if !slices.ContainsFunc(t.names(), func(name string) bool { return path.Dir(name) == corpus }) {
+				found = append(found, t.at(s, f.Pos(), "%s has no corpus in %s", f.Name.Name, corpus))
+			}
+		}
+	}
+	return found
 }
