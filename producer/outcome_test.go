@@ -260,6 +260,73 @@ func TestEndTxnAnswers(t *testing.T) {
 	}
 }
 
+// An answer that may hide a commit proves nothing of it, as little as one that was
+// lost; one that says "not done, again" does, once the producer was fenced.
+func TestHiddenCommitThenFenced(t *testing.T) {
+	for _, c := range []struct {
+		err  *kerr.Error
+		done bool // before it was answered
+		want sharetxn.Outcome
+	}{
+		{kerr.CoordinatorNotAvailable, true, sharetxn.Unknown},
+		{kerr.NotCoordinator, true, sharetxn.Unknown},
+		{kerr.UnknownServerError, true, sharetxn.Unknown},
+		{kerr.NotCoordinator, false, sharetxn.Unknown},
+		{kerr.CoordinatorLoadInProgress, false, sharetxn.Aborted},
+		{kerr.ConcurrentTransactions, false, sharetxn.Aborted},
+	} {
+		t.Run(fmt.Sprintf("%s, done %v", c.err.Message, c.done), func(t *testing.T) {
+			ctx := testkit.Deadline(t, 60*time.Second)
+			w := start(t, setup{})
+			w.feed(ctx, t, 3)
+			cons, p, newer := w.consumer(t, "g"), w.producer(t, "tx", ResolveTimeout(time.Minute)), w.producer(t, "tx")
+			if err := p.InitTransactions(ctx); err != nil {
+				t.Fatal(err)
+			}
+			bs := gather(ctx, t, cons, 3)
+			answered, fenced := make(chan struct{}), make(chan struct{})
+			f := w.inject(keyEndTxn, 1<<30, func(r broker.Request) broker.Action {
+				select {
+				case <-fenced: // it says so
+					return broker.Action{}
+				case <-answered:
+					return broker.Action{Answer: endAnswer(r, c.err.Code)}
+				default:
+				}
+				close(answered)
+				if c.done {
+					return broker.Action{Instead: endAnswer(r, c.err.Code)}
+				}
+				return broker.Action{Answer: endAnswer(r, c.err.Code)}
+			})
+			go func() {
+				defer close(fenced)
+				<-answered
+				if c.done {
+					testkit.Eventually(ctx, t, "the commit is done", func() bool { return w.txn("tx").Status == txn.CompleteCommit })
+				}
+				if err := newer.InitTransactions(ctx); err != nil {
+					t.Errorf("the newer producer: %v", err)
+				}
+			}()
+			out, err := w.one(ctx, p, bs, "first")
+			if f.fired.Load() < 2 {
+				t.Fatalf("the fault fired %d times", f.fired.Load())
+			}
+			if out != c.want || !errors.Is(err, sharetxn.ErrFenced) || errors.Is(err, sharetxn.ErrOutcomeUnknown) != (c.want == sharetxn.Unknown) {
+				t.Fatalf("%v, %v", out, err)
+			}
+			want := []string{"second"}
+			if c.done {
+				w.waitDone(ctx, t, "g", 3)
+				want = append(want, "first")
+			}
+			w.works(ctx, t, newer, "second")
+			same(t, "visible outputs", w.visible(ctx, t, "out"), want...)
+		})
+	}
+}
+
 // A commit whose answer was lost and whose producer was fenced then: nobody
 // can tell any more, and it is not told.
 func TestLostEndTxnThenFenced(t *testing.T) {
