@@ -137,5 +137,5 @@ func (p *process) work(ctx context.Context, tx *producer.Txn, b *shareconsumer.B
 		}
 		a.produced += len(outs)
 	}
-	return p.w.moods.meet(ctx)
+	return p.meet(ctx)
 }

@@ -133,15 +133,23 @@ var harms = []struct {
 		g.add(at, "slow", strconv.Itoa(1+g.dice.IntN(5)), pick(g, "500ms", "2s", "6s", "15s"))
 		g.add(at+g.within(time.Second), g.mishap())
 	}},
-	{4, func(g *generator, at time.Duration, ps []string) { // two that work on the same records, and the first does not know
-		g.add(at, "slow 60", pick(g, "300ms", "500ms", "1s"))
-		g.add(at, "deafen", pick(g, ps...), "4s")
+	{7, func(g *generator, at time.Duration, ps []string) { // two work on the same records, and the first does not know
+		g.add(at, "deafen", pick(g, "next", "next", "next", pick(g, ps...)), "4s")
+		g.add(at+time.Millisecond, "produce", strconv.Itoa(1+g.dice.IntN(3)))
+		moves := 500 * time.Millisecond
+		if g.dice.IntN(3) > 0 { // and is so late that the second comes before it
+			g.add(at, "slow 10 300ms")
+			g.add(at, "fault Produce 1 delay 2500ms")
+			g.add(at, "fault Produce 2 delay 2500ms")
+			at, moves = at+time.Second, 300*time.Millisecond
+		} else {
+			g.add(at, "slow 60", pick(g, "300ms", "500ms", "1s"))
+		}
 		if g.dice.IntN(2) == 0 {
 			g.add(at, "markers 20 4s")
 		}
-		g.add(at+time.Millisecond, "produce", strconv.Itoa(1+g.dice.IntN(6)))
 		for p := range g.Setup.Partitions {
-			g.add(at+time.Millisecond+g.within(500*time.Millisecond), "leader in", strconv.Itoa(p), g.broker())
+			g.add(at+time.Millisecond+g.within(moves), "leader in", strconv.Itoa(p), g.broker())
 		}
 	}},
 	{1, func(g *generator, at time.Duration, _ []string) { g.add(at, "abort", strconv.Itoa(1+g.dice.IntN(4))) }},

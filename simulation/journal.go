@@ -42,18 +42,16 @@ const (
 	LockPassed       Rare = "lock passed"
 	MarkerLate       Rare = "marker late"
 	MovedStaged      Rare = "leader moved while staged"
-	Conflict         Rare = "conflict of either kind"
 	ConflictDone     Rare = "conflict on done"
 	ConflictOpen     Rare = "conflict on open"
 )
 
-// occurs are the states that runs of a kind reach often enough to ask for it. Whether
-// a commit meets one that is done or one that is open is counted, and asked for together.
+// occurs are the states that runs of a kind can reach.
 func occurs(kind string) []Rare {
 	all := []Rare{UnknownCommitted, UnknownAborted, Fenced, LockPassed, MarkerLate}
 	switch kind {
 	case "ledger":
-		all = append(all, Conflict)
+		all = append(all, ConflictDone, ConflictOpen)
 	case "ack-after-commit":
 	default:
 		all = append(all, StageUnanswered, MovedStaged)

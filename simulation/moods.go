@@ -16,6 +16,7 @@ type moods struct {
 	mu    sync.Mutex
 	fails int
 	slows []time.Duration
+	deaf  []time.Duration // the callers
 }
 
 func (m *moods) fail(n int) {
@@ -32,11 +33,28 @@ func (m *moods) slow(n int, d time.Duration) {
 	}
 }
 
+func (m *moods) deafen(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.deaf = append(m.deaf, d)
+}
+
+// deafens tells whether the process of a call is deaf from now on, and how long.
+func (m *moods) deafens() (d time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.deaf) == 0 {
+		return 0, false
+	}
+	d, m.deaf = m.deaf[0], m.deaf[1:]
+	return d, true
+}
+
 // calm takes back what no call has met yet.
 func (m *moods) calm() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fails, m.slows = 0, nil
+	m.fails, m.slows, m.deaf = 0, nil, nil
 }
 
 // meet is what one call meets.

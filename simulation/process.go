@@ -117,8 +117,16 @@ func (p *process) process(cl *sharetxn.Cluster) error {
 	return pr.Run(p.soft)
 }
 
+// meet is what a call of its handler meets.
+func (p *process) meet(ctx context.Context) error {
+	if d, ok := p.w.moods.deafens(); ok {
+		p.w.deafen(p.name, d)
+	}
+	return p.w.moods.meet(ctx)
+}
+
 func (p *process) handle(ctx context.Context, in *processor.Record) ([]*kgo.Record, error) {
-	if err := p.w.moods.meet(ctx); err != nil {
+	if err := p.meet(ctx); err != nil {
 		return nil, err
 	}
 	v := string(in.Value)

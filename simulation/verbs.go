@@ -48,8 +48,11 @@ var verbs = map[string]verb{
 		name, d := a.word("process"), a.duration()
 		return func(w *world) { w.holdUp(name, d) }
 	}},
-	"deafen": {"PROCESS DURATION: answers to its fetches are late", func(a *arguments) func(*world) {
+	"deafen": {"PROCESS DURATION: answers to its fetches are late; of PROCESS next, that whose handler is called next", func(a *arguments) func(*world) {
 		name, d := a.word("process"), a.duration()
+		if name == "next" {
+			return func(w *world) { w.moods.deafen(d) }
+		}
 		return func(w *world) { w.deafen(name, d) }
 	}},
 	"abort": {"COUNT: so many calls of handlers fail from now on", func(a *arguments) func(*world) {

@@ -54,10 +54,8 @@ func (w *watch) OnLedger(e sharetxn.LedgerEvent) {
 	switch {
 	case e.Event != sharetxn.LedgerConflict:
 	case e.Verdict == "done":
-		w.count(Conflict)
 		w.count(ConflictDone)
 	case e.Verdict == "open":
-		w.count(Conflict)
 		w.count(ConflictOpen)
 	}
 }
