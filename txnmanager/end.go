@@ -110,6 +110,7 @@ func (t *Transaction) beforeCommit(ctx context.Context) error {
 	if err := t.stage(ctx); err != nil {
 		return err
 	}
+	m.core.Step("staged")
 	if err := t.allowed(ctx); err != nil {
 		return err
 	}

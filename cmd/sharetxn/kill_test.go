@@ -47,16 +47,17 @@ func (k *killable) start(ctx context.Context) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.cmd = exec.CommandContext(ctx, self, k.args...)
-	k.cmd.Env = append(os.Environ(), asProgram+"=1")
-	k.cmd.Stderr = os.Stderr
-	out, err := k.cmd.StdoutPipe()
+	cmd := exec.CommandContext(ctx, self, k.args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	if err := k.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		k.t.Fatal(err)
 	}
+	k.cmd = cmd
 	if s := bufio.NewScanner(out); !s.Scan() || !strings.Contains(s.Text(), "listening:") {
 		k.t.Fatalf("the broker said %q", s.Text())
 	}
@@ -66,13 +67,25 @@ func (k *killable) start(ctx context.Context) {
 func (k *killable) kill() {
 	k.t.Helper()
 	_ = k.cmd.Process.Kill()
-	exit, ok := errors.AsType[*exec.ExitError](k.cmd.Wait())
+	k.dead()
+}
+
+// dead waits until the process is dead, and fails the test unless it was killed.
+func (k *killable) dead() {
+	k.t.Helper()
+	if err := k.cmd.Wait(); !sigkilled(err) {
+		k.t.Fatalf("the broker was to be killed: %v", err)
+	}
+}
+
+// sigkilled tells whether a process that ended so was killed.
+func sigkilled(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
-		k.t.Fatal("the broker had ended before")
+		return false
 	}
-	if status, ok := exit.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		k.t.Fatalf("the broker was to be killed: %v", exit)
-	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // A service whose broker is killed again and again in the midst of its

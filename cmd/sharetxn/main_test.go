@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	if text := os.Getenv(asMember); text != "" {
+		os.Exit(member(text))
+	}
 	code := m.Run()
 	left.Wait()
 	if err := goleak.Find(); err != nil {

@@ -158,7 +158,7 @@ func (c *Cluster) Owner(group, member string) (bind.Owner, bool) {
 }
 
 // OnStep has fn called at each named step of the work: polled, looked, handled,
-// begun, produced, checked, frozen, ended, settled, loaded, truncating. A test
+// begun, produced, checked, frozen, staged, ended, settled, loaded, truncating. A test
 // that kills or stops its process between two steps is what it is for; no
 // service sets it. fn is called from the goroutine that makes the step, also
 // concurrently, and holds it up.
