@@ -86,9 +86,24 @@ func TestLostMarkersAreWrittenAgain(t *testing.T) {
 					w := start(t, setup{})
 					p := w.manual(t, "tx", AlternateIDs(ids))
 					lost := w.loseMarkers("tx", times)
+					var inits atomic.Int64 // of repairs
+					w.SetIntercept(func(r broker.Request) broker.Action {
+						if r.Key == keyInit && lost.Load() > 0 {
+							inits.Add(1)
+						}
+						return broker.Action{}
+					})
 					write(ctx, t, p, nil, "first", commit)
 					if err := p.Land(ctx); err != nil {
 						t.Fatal(err)
+					}
+					// The first epoch fits a commit, and those after a repair need one between.
+					between := times
+					if commit {
+						between--
+					}
+					if inits.Load() != between {
+						t.Errorf("%d InitProducerId, want %d", inits.Load(), between)
 					}
 					if lost.Load() != times || w.Traffic(keyAdd).Requests != int(times) {
 						t.Fatalf("%d markers were lost, %d AddPartitionsToTxn", lost.Load(), w.Traffic(keyAdd).Requests)
@@ -428,4 +443,51 @@ func TestAlternateIDsDoNotWaitForEachOther(t *testing.T) {
 	close(release)
 	write(ctx, t, p, nil, "third", true)
 	same(t, "visible", w.visible(ctx, t, "out"), "first0", "first1", "second0", "second1", "third0", "third1")
+}
+
+// A repair whose markers are written and whose answer is lost is asked after: only
+// its answer says at which epoch the producer goes on.
+func TestRepairsAnswerLost(t *testing.T) {
+	bothEnds(t, "lost", func(ctx context.Context, t *testing.T, commit bool) {
+		w := start(t, setup{})
+		p := w.manual(t, "tx")
+		lost := w.loseMarkers("tx", 1)
+		var added, hit atomic.Int64
+		w.SetIntercept(func(r broker.Request) broker.Action {
+			switch {
+			case r.Key == keyAdd:
+				added.Add(1)
+			case r.Key == keyEndTxn && added.Load() > 0 && hit.Add(1) == 1:
+				return broker.Action{LoseAnswer: true}
+			}
+			return broker.Action{}
+		})
+		write(ctx, t, p, nil, "first", commit)
+		if err := p.Land(ctx); err != nil || hit.Load() < 2 {
+			t.Fatalf("%v, %d EndTxn of the repair", err, hit.Load())
+		}
+		w.repaired(ctx, t, p, lost, commit)
+	})
+}
+
+// Land is for the ends of all ids.
+func TestLandWaitsForAllIDs(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := start(t, setup{})
+	p := w.manual(t, "tx", AlternateIDs(2))
+	write(ctx, t, p, nil, "first", true)
+	lost := w.loseMarkers("tx-alt1", 1)
+	f := w.inject(keyAdd, 1<<30, always(broker.Action{LoseRequest: true}))
+	write(ctx, t, p, nil, "second", true)
+	testkit.Eventually(ctx, t, "the repair is under way", func() bool { return f.fired.Load() > 0 })
+	impatient, cancel := context.WithTimeout(ctx, unresolved)
+	defer cancel()
+	if err := p.Land(impatient); !errors.Is(err, sharetxn.ErrNotLanded) || lost.Load() != 1 {
+		t.Fatalf("%v, %d lost", err, lost.Load())
+	}
+	w.SetIntercept(nil)
+	if err := p.Land(ctx); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "visible", w.visible(ctx, t, "out"), "first0", "first1", "second0", "second1")
 }

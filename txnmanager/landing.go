@@ -101,7 +101,7 @@ func (l *landing) run(ctx context.Context) error {
 	for {
 		err := l.step(ctx)
 		switch {
-		case err == nil && len(l.todo) == 0 && !l.unsettled:
+		case err == nil && len(l.todo) == 0:
 			if l.repairs > 0 {
 				l.m.log.Warn("lost markers were written again", "transactional_id", l.m.id, "took", time.Since(began).Round(time.Millisecond))
 			}
