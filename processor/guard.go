@@ -63,6 +63,9 @@ func (g *commitGuard) Freeze(ctx context.Context) (bind.Frozen, error) {
 // Check implements bind.Handle.
 func (g *commitGuard) Check() error { return g.ledger.Err() }
 
+// Keep implements bind.Handle.
+func (g *commitGuard) Keep() {}
+
 // Settle implements bind.Handle.
 func (g *commitGuard) Settle(bind.Settlement) {}
 

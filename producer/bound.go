@@ -62,10 +62,15 @@ func (t *Txn) lateVerdicts() error {
 // settled tells the bound batches how the transaction ended, and whoever waits. A
 // commit of which the batches are to be acknowledged plainly is told them only when
 // it has landed: an acknowledgement is final, and until then another transaction of
-// the id could undo what the outputs' partitions have not heard of.
+// the id could undo what the outputs' partitions have not heard of. Meanwhile their
+// locks are kept, lest others get the records for nothing.
 func (t *Txn) settled(e txnmanager.Ended) {
 	t.p.core.Step("ended")
-	if !t.p.plain || e.Outcome != sharetxn.Committed {
+	if t.p.plain && e.Outcome == sharetxn.Committed {
+		for _, b := range t.held() {
+			b.handle.Keep()
+		}
+	} else {
 		t.settleBound(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain}, e.Freed)
 	}
 	if e.Outcome == sharetxn.Committed && e.Sent {

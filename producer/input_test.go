@@ -306,6 +306,7 @@ type fakeBatch struct {
 
 func (f *fakeBatch) Bind() bind.Handle        { return f }
 func (f *fakeBatch) Hold() error              { return f.hold }
+func (f *fakeBatch) Keep()                    {}
 func (f *fakeBatch) Settle(s bind.Settlement) { f.settled = append(f.settled, s) }
 
 // If one of several batches cannot be held, those before it are given back.

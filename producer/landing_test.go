@@ -177,31 +177,36 @@ func TestAckAfterCommitWaitsForTheMarkers(t *testing.T) {
 }
 
 // While a lost marker cannot be written again nothing begins, nothing is
-// acknowledged, Close is bounded, and each says where it hangs.
+// acknowledged, Close is bounded, and each says where it hangs: also where the
+// coordinator asks for patience without an end.
 func TestNotLanded(t *testing.T) {
-	ctx := testkit.Deadline(t, 60*time.Second)
-	w := start(t, setup{edit: stock})
-	w.feed(ctx, t, 3)
-	c, p := w.consumer(t, "g"), w.manual(t, "tx", AckAfterCommit(), ResolveTimeout(unresolved), CloseTimeout(unresolved))
-	w.retrying(ctx, t, p)
-	lost := w.loseMarkers("tx", 1)
-	f := w.inject(keyAdd, 1<<30, func(r broker.Request) broker.Action {
-		resp := r.Message().ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
-		resp.Topics = []kmsg.AddPartitionsToTxnResponseTopic{{Topic: "out", Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{ErrorCode: kerr.UnknownTopicOrPartition.Code}}}}
-		return broker.Action{Answer: resp}
-	})
-	bs := gather(ctx, t, c, 3)
-	for _, b := range bs {
-		b.AcceptRest()
-	}
-	write(ctx, t, p, join(bs), "kept", true)
-	testkit.Eventually(ctx, t, "the repair was refused", func() bool { return f.fired.Load() > 1 })
-	_, err := p.Begin(ctx)
-	wantNotLanded(t, "Begin", err)
-	wantNotLanded(t, "InitTransactions", p.InitTransactions(ctx))
-	wantNotLanded(t, "Close", p.Close())
-	if done, available, acquired, _ := w.totals("g"); lost.Load() != 1 || done+available != 0 || acquired != 3 {
-		t.Fatalf("%d lost; %d are done, %d available, %d acquired", lost.Load(), done, available, acquired)
+	for _, code := range []*kerr.Error{kerr.UnknownTopicOrPartition, kerr.ConcurrentTransactions, kerr.CoordinatorLoadInProgress} {
+		t.Run(code.Message, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 60*time.Second)
+			w := start(t, setup{edit: stock})
+			w.feed(ctx, t, 3)
+			c, p := w.consumer(t, "g"), w.manual(t, "tx", AckAfterCommit(), ResolveTimeout(unresolved), CloseTimeout(unresolved))
+			w.retrying(ctx, t, p)
+			lost := w.loseMarkers("tx", 1)
+			f := w.inject(keyAdd, 1<<30, func(r broker.Request) broker.Action {
+				resp := r.Message().ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
+				resp.Topics = []kmsg.AddPartitionsToTxnResponseTopic{{Topic: "out", Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{ErrorCode: code.Code}}}}
+				return broker.Action{Answer: resp}
+			})
+			bs := gather(ctx, t, c, 3)
+			for _, b := range bs {
+				b.AcceptRest()
+			}
+			write(ctx, t, p, join(bs), "kept", true)
+			testkit.Eventually(ctx, t, "the repair was refused", func() bool { return f.fired.Load() > 1 })
+			_, err := p.Begin(ctx)
+			wantNotLanded(t, "Begin", err)
+			wantNotLanded(t, "InitTransactions", p.InitTransactions(ctx))
+			wantNotLanded(t, "Close", p.Close())
+			if done, available, acquired, _ := w.totals("g"); lost.Load() != 1 || done+available != 0 || acquired != 3 {
+				t.Fatalf("%d lost; %d are done, %d available, %d acquired", lost.Load(), done, available, acquired)
+			}
+		})
 	}
 }
 

@@ -32,6 +32,7 @@ type Batch struct {
 	closed  bool               // Close was called while a transaction held it
 	keep    time.Time          // KeepLocked until; zero: not
 	late    []*Record          // decided after freezing
+	landing bool               // committed, nothing staged, and not yet landed: frozen, and renewed all the same
 	homes   map[*Record]*Batch // of a batch made by Claim, which nobody but the transaction has: where the records came from
 	taken   bool               // a transaction was asked to hold it
 	sweepAt time.Time          // when to look whether every lock has ended long ago
@@ -45,7 +46,9 @@ func (b *Batch) Records() []*Record {
 	return slices.Clone(b.records)
 }
 
-// Len is how many records the batch still has.
+// Len is how many records the batch still has. Neither a verdict nor the end of a
+// lock changes it, and a batch that a transaction holds keeps its records while it
+// answers ErrStale to everything else: a loop until Len is 0 must end with an error, too.
 func (b *Batch) Len() int {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
@@ -310,7 +313,9 @@ func (b *Batch) remove(rs []*Record) {
 // transaction has bound: undecided records, and decided ones that were never
 // committed. A batch that a transaction holds is released when the transaction
 // gives it back. No-op afterwards: defer it. A record on its last delivery is
-// archived by the broker when it is released.
+// archived by the broker when it is released. What is released comes back at once,
+// also to this member, and each time costs a delivery: who cannot work on it for
+// now pauses (Consumer.Pause) before giving it back.
 func (b *Batch) Close() {
 	c := b.c
 	c.mu.Lock()

@@ -155,6 +155,15 @@ func (h handle) Check() error {
 	return nil
 }
 
+// Keep implements bind.Handle.
+func (h handle) Keep() {
+	c := h.b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.b.landing = h.b.state == frozen
+	c.wakeRenewer()
+}
+
 // Settle implements bind.Handle.
 func (h handle) Settle(s bind.Settlement) {
 	b := h.b

@@ -86,9 +86,10 @@ func (c *Consumer) renewDue(now time.Time) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// renewable: held and not yet taken by staging, or kept for a while.
+// renewable: held and not yet taken by staging, committed without staging and not
+// yet landed, or kept for a while.
 func (b *Batch) renewable(now time.Time) bool {
-	return b.state == held || (b.state == open && now.Before(b.keep))
+	return b.state == held || (b.state == frozen && b.landing) || (b.state == open && now.Before(b.keep))
 }
 
 // dueOf picks the records to renew now, and tells when others will be due.

@@ -38,6 +38,12 @@ type Handle interface {
 	// too late to be part of it; the transaction must then abort.
 	Check() error
 
+	// Keep is told between a proven commit that is to be acknowledged plainly and
+	// Settle, which comes when the commit has landed: until then the locks are
+	// renewed again, since nothing was staged that a renewal could meet. The verdicts
+	// stay frozen. It does no I/O.
+	Keep()
+
 	// Settle tells the proven outcome, or Unknown; after Unknown it is called
 	// once more with the proven one. It does not block on I/O.
 	Settle(Settlement)
