@@ -136,6 +136,11 @@ type (
 	// Forgotten: acquired no more, by nobody's act: a new leader does not know of it,
 	// or retention took it.
 	Forgotten struct{ Turn }
+	// Reset: the group's start was set to Offset while it had no members. What lies
+	// there and above is to be done once more, whatever became of it before, and
+	// what lies below need not be done any more. Which transaction was before it and
+	// which after is told by Ended.
+	Reset struct{ At }
 	// Initialised: InitProducerId gave a transactional id this producer id and
 	// epoch, and fenced all before.
 	Initialised struct {
@@ -253,6 +258,7 @@ func (Decided) event()     {}
 func (Expired) event()     {}
 func (Released) event()    {}
 func (Forgotten) event()   {}
+func (Reset) event()       {}
 func (Initialised) event() {}
 func (Ended) event()       {}
 func (Produced) event()    {}

@@ -16,7 +16,8 @@ type claim struct {
 	generation int64 // of the ledger
 }
 
-// record is a source record's way through the group.
+// record is a source record's way through the group, from a reset of the group to
+// the next.
 type record struct {
 	state      State
 	count      int // deliveries, as the group counts them
@@ -32,6 +33,7 @@ type record struct {
 	source     *Source
 	outputs    []*Visible // that name it, dead letters apart
 	letters    []*Visible
+	until      int // line of the reset that set it back; 0: none did
 }
 
 // transaction is all that is known of one.
@@ -58,6 +60,9 @@ type story struct {
 	*History
 	linked  bool // claims are made by outputs
 	records map[Place]map[int64]*record
+	past    map[Place]map[int64][]*record // before resets
+	resets  map[Place]reset               // the latest
+	newest  int64                         // generation of the ledger
 	txns    map[Txn]*transaction
 	visible map[Place]map[int64]*Visible
 	logs    map[Place]Log
@@ -76,6 +81,12 @@ type readings struct {
 	reached int64 // it passed all below
 }
 
+// reset is what is left of a Reset.
+type reset struct {
+	start      int64
+	generation int64 // of the ledger, the newest before
+}
+
 // zombie is a commit for a fenced producer.
 type zombie struct {
 	by    Ended
@@ -90,7 +101,7 @@ type pause struct {
 
 func fold(h *History) *story {
 	s := &story{
-		History: h, records: make(map[Place]map[int64]*record), txns: make(map[Txn]*transaction), visible: make(map[Place]map[int64]*Visible),
+		History: h, records: make(map[Place]map[int64]*record), past: make(map[Place]map[int64][]*record), resets: make(map[Place]reset), txns: make(map[Txn]*transaction), visible: make(map[Place]map[int64]*Visible),
 		logs: make(map[Place]Log), shares: make(map[Place]Share), readers: make(map[string]map[Place]*readings), names: make(map[int64]string),
 		told: make(map[string]bool),
 	}
@@ -138,13 +149,9 @@ func fold(h *History) *story {
 			if n := len(s.calm); n > 0 && !s.calm[n-1].drained {
 				s.calm[n-1].to, s.calm[n-1].drained = l.Time, true
 			}
-		case Source:
-			s.sources = append(s.sources, e)
-			for o := e.First; o <= e.Last; o++ {
-				s.record(e.Place, o).source = &e
-			}
-		case Visible:
-			s.see(e)
+		case Reset:
+			s.reset(e, line)
+		case Source, Visible: // below, since they may stand before what they belong to
 		case Log:
 			s.logs[e.Place] = e
 		case Share:
@@ -153,7 +160,61 @@ func fold(h *History) *story {
 			s.turn(e, line)
 		}
 	}
+	for _, l := range h.Lines {
+		switch e := l.Event.(type) {
+		case Source:
+			s.sources = append(s.sources, e)
+			for o := e.First; o <= e.Last; o++ {
+				s.record(e.Place, o)
+				for _, r := range s.rounds(e.Place, o) {
+					r.source = &e
+				}
+			}
+		case Visible:
+			s.see(e)
+		}
+	}
 	return s
+}
+
+// reset begins the way of a partition's records anew.
+func (s *story) reset(e Reset, line int) {
+	s.resets[e.Place] = reset{e.Offset, s.newest}
+	if s.past[e.Place] == nil {
+		s.past[e.Place] = make(map[int64][]*record)
+	}
+	for o, r := range s.records[e.Place] {
+		if o >= e.Offset {
+			r.until = line
+			s.past[e.Place][o] = append(s.past[e.Place][o], r)
+			s.records[e.Place][o] = &record{state: Available}
+		}
+	}
+}
+
+// rounds gives a record's way before each reset, and after the last.
+func (s *story) rounds(p Place, offset int64) []*record {
+	all := slices.Clone(s.past[p][offset])
+	if r := s.records[p][offset]; r != nil {
+		all = append(all, r)
+	}
+	return all
+}
+
+// before gives the record's way, before a reset or after the last, in which a
+// transaction worked on it: as it claims, or else as it ended.
+func (s *story) before(p Place, offset int64, t *transaction) *record {
+	for _, r := range s.rounds(p, offset) {
+		if r.claimed(t.Txn) >= 0 {
+			return r
+		}
+	}
+	for _, r := range s.past[p][offset] {
+		if t.ended > 0 && t.ended < r.until {
+			return r
+		}
+	}
+	return s.record(p, offset)
 }
 
 func (s *story) reader(name string, p Place) *readings {
@@ -197,8 +258,14 @@ func (s *story) entry(e Entry, line int) {
 		return
 	}
 	t.ours = true
+	s.newest = max(s.newest, e.Generation)
+	set, ok := s.resets[e.Place]
+	older := ok && e.Generation <= set.generation
 	for o := e.First; o <= e.Last; o++ {
 		r := s.record(e.Place, o)
+		if before := s.past[e.Place][o]; older && len(before) > 0 {
+			r = before[len(before)-1]
+		}
 		r.claim(claim{by: e.Txn, verdict: Accept, delivery: r.delivered, generation: e.Generation})
 	}
 }
@@ -219,6 +286,9 @@ func (s *story) see(v Visible) {
 		return
 	}
 	r, dead := s.record(v.From.Place, v.From.Offset), slices.Contains(s.DeadLetters, v.Topic)
+	if v.Txn != nil {
+		r = s.before(v.From.Place, v.From.Offset, s.txn(*v.Txn))
+	}
 	if dead {
 		r.letters = append(r.letters, &v)
 	} else {

@@ -104,24 +104,44 @@ func (j *judge) partition(at Place) {
 	if n := share.Acquired + share.Staged; n > 0 {
 		j.add(I3, Left, Range{at, share.Start, max(share.Start, share.End-1)}, nil, "%d acquired and %d staged at rest", share.Acquired, share.Staged)
 	}
-	for offset, r := range j.records[at] {
-		if r.source == nil {
+	for offset, last := range j.records[at] {
+		if last.source == nil {
 			continue
 		}
 		here := one(at, offset)
-		if r.miscounted {
-			j.add(I7, Miscounted, here, nil, "a delivery did not count one more")
+		for _, r := range j.rounds(at, offset) {
+			j.round(here, r)
 		}
-		if r.astray {
-			j.add(I1, Contradiction, here, by(r.claims), "its acknowledgement did not follow its transaction")
+		if set, ok := j.resets[at]; !ok || offset >= set.start {
+			j.done(here, last, j.counted(last), share, read)
 		}
-		claims := j.counted(r)
-		if len(claims) > 0 {
-			j.report.Acknowledged++
+	}
+}
+
+// round judges a source record's way from a reset to the next.
+func (j *judge) round(here Range, r *record) {
+	if r.miscounted {
+		j.add(I7, Miscounted, here, nil, "a delivery did not count one more")
+	}
+	if r.astray {
+		j.add(I1, Contradiction, here, by(r.claims), "its acknowledgement did not follow its transaction")
+	}
+	claims := j.counted(r)
+	if len(claims) > 0 {
+		j.report.Acknowledged++
+	}
+	j.decided(here, r, claims)
+	j.complete(here, r, claims)
+	j.late(here, r, claims)
+}
+
+// late judges what was begun before a reset and committed after it: the record was
+// set back by then, and is done once more.
+func (j *judge) late(here Range, r *record, claims []claim) {
+	for _, c := range claims {
+		if r.until > 0 && j.txns[c.by].ended > r.until {
+			j.add(I1, Duplicate, here, []Txn{c.by}, "%s committed it after a reset of the group, which has it done once more", j.txnName(c.by))
 		}
-		j.decided(here, r, claims)
-		j.complete(here, r, claims)
-		j.done(here, r, claims, share, read)
 	}
 }
 
@@ -399,8 +419,11 @@ func (j *judge) letters() {
 		return
 	}
 	for at, records := range j.records {
-		for offset, r := range records {
-			if r.source != nil {
+		for offset, last := range records {
+			if last.source == nil {
+				continue
+			}
+			for _, r := range j.rounds(at, offset) {
 				j.letter(one(at, offset), r)
 			}
 		}
@@ -460,6 +483,9 @@ func (j *judge) unjudged() map[Rule]string {
 	need(I1, "no source records", "source")
 	if j.linked && !slices.ContainsFunc(j.Lines, func(l Line) bool { v, ok := l.Event.(Visible); return ok && v.From != nil }) {
 		out[I1] = "no visible record names its source, and nothing else tells what a transaction did"
+	}
+	if len(j.resets) > 0 {
+		need(I1, "the group was reset, and nothing tells which transactions had ended", "ended")
 	}
 	if len(j.DeadLetters) == 0 {
 		out[I2] = "no dead letter topic is named"

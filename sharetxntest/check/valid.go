@@ -29,6 +29,8 @@ func wrong(e Event) string {
 		return e.Turn.wrong()
 	case Forgotten:
 		return e.Turn.wrong()
+	case Reset:
+		return e.At.wrong()
 	case Produced:
 		return e.Range.wrong()
 	case Entry:

@@ -111,6 +111,10 @@ func (f Facts) turn(e share.Event) check.Event {
 		return check.Released{Turn: t}
 	case share.EventForgotten:
 		return check.Forgotten{Turn: t}
+	case share.EventReset:
+		if t.Group == "" {
+			return check.Reset{At: check.At{Place: t.Place, Offset: t.First}}
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ const (
 	EventReleased                    // given back by member or session: To is the state now
 	EventRolledBack                  // staged, and undone before the answer (profile KIP93)
 	EventForgotten                   // acquired no more, by nobody's act: a new leader does not know of it, or retention took it; To is the state now
+	EventReset                       // the partition's start was set to First: what lies there and above begins anew
 )
 
 // LostWhy is how a staged record was lost to its transaction (design 5).

@@ -137,6 +137,7 @@ func (e *Engine) setStart(k partKey, start int64) {
 		p := e.newPartition(k, start)
 		p.write()
 		e.parts[k] = p
+		p.tell(Event{Kind: EventReset, To: Available}, entry{first: start, last: start})
 	}
 	e.broadcast()
 }
