@@ -152,6 +152,14 @@ var harms = []struct {
 			g.add(at+time.Millisecond+g.within(moves), "leader in", strconv.Itoa(p), g.broker())
 		}
 	}},
+	{2, func(g *generator, at time.Duration, ps []string) { // some are left behind with what they had in hand
+		at /= 2
+		if g.dice.IntN(2) == 0 {
+			g.add(at, "produce", strconv.Itoa(1+g.dice.IntN(10)))
+			g.add(at+g.within(100*time.Millisecond), "hold", pick(g, ps...), "70s")
+		}
+		g.add(at+time.Second, "reset", pick(g, "0s", g.within(at+time.Second).String()))
+	}},
 	{1, func(g *generator, at time.Duration, _ []string) { g.add(at, "abort", strconv.Itoa(1+g.dice.IntN(4))) }},
 	{2, func(g *generator, at time.Duration, _ []string) { g.add(at, g.mishap()) }},
 	{2, func(g *generator, at time.Duration, _ []string) {

@@ -15,25 +15,23 @@ import (
 )
 
 // compare holds what is published against what must be. Each record's outputs
-// are there all of them or none, and once; more often only for the records that
-// may says, and then all of them as often.
-func compare(values []string, got published, may func(value string) bool) (wrong []string) {
+// are there all of them or none, and as often as it is to be published; more often
+// only for the records that may says, and then all of them as often.
+func compare(all []fed, got published, may func(value string) bool) (wrong []string) {
 	want := make(published)
-	for _, v := range values {
-		exp := expected([]string{v})
-		times := -1
-		for s, n := range exp {
+	for _, f := range all {
+		times := got.times(f.value)
+		for s, n := range expected([]string{f.value}) {
 			want[s] = n
-			times = max(times, got[s]/n)
-		}
-		for s, n := range exp {
 			switch {
-			case got[s] == 0:
+			case got[s] == 0 && f.times > 0:
 				wrong = append(wrong, fmt.Sprintf("lost: %v is not there", s))
 			case got[s] != n*times:
 				wrong = append(wrong, fmt.Sprintf("torn: %v is there %d times, and the record was published %d times", s, got[s], times))
-			case times > 1 && !may(v):
-				wrong = append(wrong, fmt.Sprintf("duplicate: %v is there %d times, want %d", s, got[s], n))
+			case times < f.times:
+				wrong = append(wrong, fmt.Sprintf("lost: %v is there %d times, want %d", s, got[s], n*f.times))
+			case times > f.times && !may(f.value):
+				wrong = append(wrong, fmt.Sprintf("duplicate: %v is there %d times, want %d", s, got[s], n*f.times))
 			}
 		}
 	}
@@ -64,14 +62,14 @@ func promised(all []promise) (wrong []string) {
 	return wrong
 }
 
-// judge holds the end of a run against what was promised.
-func (w *world) judge() (got published, wrong []string) {
+// published reads what is there now, and how many records each attempt has in it.
+func (w *world) published() (got published, by map[int]int, wrong []string) {
 	ctx := context.Background()
-	got, by := make(published), make(map[int]int)
+	got, by = make(published), make(map[int]int)
 	for _, name := range []string{topicOut, topicSide, topicDead} {
 		rs, err := w.broker.Committed(ctx, name)
 		if err != nil {
-			return got, append(wrong, fmt.Sprintf("unread: %s: %v", name, err))
+			return got, by, []string{fmt.Sprintf("unread: %s: %v", name, err)}
 		}
 		for _, r := range rs {
 			got[spot{name, string(r.Value)}]++
@@ -82,22 +80,22 @@ func (w *world) judge() (got published, wrong []string) {
 			}
 		}
 	}
+	return got, by, nil
+}
+
+// judge holds the end of a run against what was promised.
+func (w *world) judge() (got published, wrong []string) {
+	got, by, wrong := w.published()
+	if wrong != nil {
+		return got, wrong
+	}
 	conceded, found := w.audit()
-	wrong = slices.Concat(wrong, found, compare(w.values(), got, func(v string) bool { return conceded[v] }))
+	wrong = slices.Concat(found, compare(w.fed, got, func(v string) bool { return conceded[v] }))
 	said := make([]promise, len(w.attempts))
 	for i, a := range w.attempts {
 		said[i] = promise{a.tx.Outcome(), a.produced, by[i]}
 	}
 	return got, slices.Concat(wrong, promised(said), w.hanging(), w.archived())
-}
-
-// values are the input.
-func (w *world) values() []string {
-	values := make([]string, len(w.fed))
-	for i, f := range w.fed {
-		values[i] = f.value
-	}
-	return values
 }
 
 // audit holds the history against the rules of package check. What a guarantee or

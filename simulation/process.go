@@ -23,6 +23,7 @@ type process struct {
 	hard context.Context // ends when it was killed
 	cut  context.CancelFunc
 	done chan struct{}
+	held time.Time // until when; w.mu
 }
 
 func (w *world) start(name string) {
@@ -60,6 +61,9 @@ func (w *world) kill(name string) {
 
 func (w *world) holdUp(name string, d time.Duration) {
 	if p := w.named(name); p != nil {
+		w.mu.Lock()
+		p.held = time.Now().Add(d)
+		w.mu.Unlock()
 		p.gate.Hold()
 		time.AfterFunc(d, p.gate.Open)
 	}

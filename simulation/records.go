@@ -77,6 +77,14 @@ func (s spot) String() string { return s.topic + "/" + s.value }
 // published is how often each record is there.
 type published map[spot]int
 
+// times is how often what is made of a record is there, as far as any of it tells.
+func (p published) times(value string) (n int) {
+	for s, of := range expected([]string{value}) {
+		n = max(n, p[s]/of)
+	}
+	return n
+}
+
 // expected is what the input's records become, each once.
 func expected(values []string) published {
 	p := make(published)

@@ -19,7 +19,7 @@ type Result struct {
 	Tally     map[Rare]int
 	Journal   []string
 	Took      time.Duration // of virtual time
-	Fed       []string      // values
+	Fed       []fed
 }
 
 // Run runs a script in a bubble of its own. What is wrong with the run's end is in
@@ -50,7 +50,8 @@ func Run(t *testing.T, s Script) (r Result) {
 			r.Published, r.Wrong = got, append(r.Wrong, wrong...)
 		}
 		w.countBrokers()
-		r.Tally, r.Journal, r.Fed = w.tally, w.lines, w.values()
+		r.Wrong = append(r.Wrong, w.wrong...)
+		r.Tally, r.Journal, r.Fed = w.tally, w.lines, w.fed
 	})
 	return r
 }

@@ -55,6 +55,10 @@ var verbs = map[string]verb{
 		}
 		return func(w *world) { w.deafen(name, d) }
 	}},
+	"reset": {"TIME: the group is set back to what was fed from that time of the run on, 0s to all; but for those that are held, its processes stop for it", func(a *arguments) func(*world) {
+		to := a.duration()
+		return func(w *world) { w.reset(to) }
+	}},
 	"abort": {"COUNT: so many calls of handlers fail from now on", func(a *arguments) func(*world) {
 		n := a.number(1, 1000)
 		return func(w *world) { w.moods.fail(n) }

@@ -44,6 +44,7 @@ type world struct {
 	current  map[string]*process // the newest of each name
 	all      []*process
 	attempts []*attempt
+	wrong    []string // beside the run's end
 }
 
 // fed is a record of the input.
@@ -51,6 +52,7 @@ type fed struct {
 	value     string
 	partition int32
 	offset    int64
+	times     int // that what is made of it is to be published
 }
 
 // newWorld starts the cluster; it is gone when the test t ends.
@@ -98,7 +100,7 @@ func (w *world) feed(n int, poison bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range rs {
-		w.fed = append(w.fed, fed{string(r.Value), r.Partition, r.Offset})
+		w.fed = append(w.fed, fed{string(r.Value), r.Partition, r.Offset, 1})
 	}
 }
 

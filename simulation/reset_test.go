@@ -1,0 +1,63 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sharetxn/sharetxn/internal/testkit"
+)
+
+// A reset that is not what it says is found, whatever is wrong with it, and one
+// that is has every record done once more.
+func TestResetIsJudged(t *testing.T) {
+	need(t)
+	testkit.Deadline(t, 10*perSeed)
+	whole := func(w *world) { w.reset(0) }
+	untold := func(w *world) {
+		for _, name := range w.emptied(func(ctx context.Context) error { return w.resetLedger(ctx, 0) }) {
+			w.start(name)
+		}
+	}
+	notDone := func(w *world) {
+		for i := range w.fed {
+			w.fed[i].times++
+		}
+	}
+	halfDone := func(w *world) { // the ledger says that all is done, so nothing is done again
+		for _, name := range w.emptied(func(ctx context.Context) error { return w.setStarts(ctx, 0) }) {
+			w.start(name)
+		}
+		w.demandAgain()
+	}
+	for _, tt := range []struct {
+		name, set string
+		do        func(*world)
+		want      string // rule; "" if nothing is wrong
+	}{
+		{"ledger", "set guarantee ledger", whole, ""},
+		{"staged", "set profile draft95", whole, ""},
+		{"ack-after-commit", "set guarantee ack-after-commit", whole, ""},
+		{"ledger, and nobody said so", "set guarantee ledger", untold, "duplicate"},
+		{"ledger, and it is not done", "set guarantee ledger", notDone, "lost"},
+		{"staged, and it is not done", "set profile draft95", notDone, "lost"},
+		{"Kafka's offsets alone, and not the ledger", "set guarantee ledger", halfDone, "I1 lost"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := Parse(strings.NewReader(tt.set + "\n0s start p0\n1s produce 8\n1s poison 2\n20s produce 3"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Ops = slices.Insert(s.Ops, len(s.Ops)-1, Op{At: 10 * time.Second, Verb: "reset", do: tt.do})
+			r := Run(t, s)
+			switch {
+			case tt.want == "" && r.Wrong != nil, tt.want != "" && (r.Wrong == nil || rule(r.Wrong[0]) != tt.want):
+				t.Errorf("found %q, want %q\n%s", r.Wrong, tt.want, strings.Join(r.Journal, "\n"))
+			case tt.want == "" && (len(r.Fed) != 13 || r.Fed[0].times != 2 || r.Fed[12].times != 1):
+				t.Errorf("fed %v: want 10 that are done twice, and 3 once", r.Fed)
+			}
+		})
+	}
+}
