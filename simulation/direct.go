@@ -122,7 +122,7 @@ func (p *process) work(ctx context.Context, tx *producer.Txn, b *shareconsumer.B
 	by := kgo.RecordHeader{Key: byHeader, Value: []byte(strconv.Itoa(a.number))}
 	for _, r := range b.Records() {
 		v := string(r.Value)
-		outs := outputs(v)
+		outs := p.w.makes(v)
 		if isPoison(v) {
 			outs = []*kgo.Record{{Topic: topicDead, Value: r.Value}}
 			r.Reject()

@@ -51,6 +51,9 @@ func (g *generator) setup(seed uint64) Setup {
 	s.Resolve = pick(g, 2*time.Second, 5*time.Second, 10*time.Second)
 	s.Members = pick(g, 1, 1, 2, 3)
 	s.Concurrency = pick(g, 1, 1, 4)
+	if s.Form == FormProcessor && g.dice.IntN(4) == 0 {
+		s.Handler, s.Concurrency = HandlerBatch, 1
+	}
 	s.Batch = pick(g, 1, 5, 20, 100)
 	s.IDs = pick(g, 1, 2, 3)
 	return s

@@ -4,12 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 var inputs = flag.Uint64("inputs", 2, "how many inputs TestMetamorphic gives to all variants")
@@ -26,10 +28,12 @@ var variants = []variant{
 	{"many members, many records", func(s *Setup) { s.Members, s.Batch, s.Concurrency = 4, 500, 8 }},
 	{"closure", func(s *Setup) { s.Form = FormClosure }},
 	{"explicit, three ids in turn", func(s *Setup) { s.Form, s.IDs, s.Batch = FormExplicit, 3, 7 }},
+	{"all of a poll in one call", func(s *Setup) { s.Handler, s.Members = HandlerBatch, 2 }},
 	{"kip93", func(s *Setup) { s.Profile = sharetxn.ProfileKIP93 }},
 	{"kip93, closure, two members", func(s *Setup) { s.Profile, s.Form, s.Members = sharetxn.ProfileKIP93, FormClosure, 2 }},
 	{"ledger", func(s *Setup) { s.Guarantee = processor.Ledger }},
 	{"ledger, two members, small batches", func(s *Setup) { s.Guarantee, s.Members, s.Batch = processor.Ledger, 2, 3 }},
+	{"ledger, all of a poll in one call", func(s *Setup) { s.Guarantee, s.Handler, s.Batch = processor.Ledger, HandlerBatch, 50 }},
 	{"ack-after-commit", func(s *Setup) { s.Guarantee = processor.AckAfterCommit }},
 }
 
@@ -48,8 +52,8 @@ func TestMetamorphic(t *testing.T) {
 			var first published
 			for _, v := range variants {
 				for _, faults := range []bool{false, true} {
-					s := Script{Setup: input.Setup, Ops: input.Ops}
-					s.Setup.Form, s.Setup.Members, s.Setup.Concurrency, s.Setup.Batch, s.Setup.IDs = FormProcessor, 1, 1, 20, 1
+					s := Script{Setup: input.Setup, Ops: unset(input.Ops)}
+					s.Setup.Handler, s.Setup.Form, s.Setup.Members, s.Setup.Concurrency, s.Setup.Batch, s.Setup.IDs = HandlerEach, FormProcessor, 1, 1, 20, 1
 					v.alter(&s.Setup)
 					staged := s.Setup.Guarantee == processor.Staged
 					switch {
@@ -58,7 +62,7 @@ func TestMetamorphic(t *testing.T) {
 					case staged && s.Setup.Profile == sharetxn.ProfileKIP93, s.Setup.Guarantee == processor.AckAfterCommit:
 						continue
 					case !staged:
-						s.Ops = unstaged(input.Ops)
+						s.Ops = unstaged(s.Ops)
 					}
 					r := Run(t, s)
 					if r.Wrong != nil {
@@ -70,6 +74,13 @@ func TestMetamorphic(t *testing.T) {
 					}
 					if !maps.Equal(r.Published, first) {
 						t.Errorf("%s, faults %v: published\n%v\nand the first variant did\n%v", v.name, faults, r.Published, first)
+					}
+					if faults || len(first) == 0 {
+						continue
+					}
+					s.Ops = slices.Insert(slices.Clone(s.Ops), 0, Op{Verb: "forget", do: forgetOne})
+					if r := Run(t, s); maps.Equal(r.Published, first) {
+						t.Errorf("%s with a handler that forgets an output: published the same", v.name)
 					}
 				}
 			}
@@ -94,6 +105,19 @@ func peaceful(ops []Op) (kept []Op) {
 		kept = append(kept, o)
 	}
 	return kept
+}
+
+// unset leaves out what has records done once more: which ones depends on how far the
+// work was.
+func unset(ops []Op) []Op {
+	return slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return o.Verb == "reset" })
+}
+
+// forgetOne has handlers forget what they make of the first record for topic out.
+func forgetOne(w *world) {
+	w.makes = func(value string) []*kgo.Record {
+		return slices.DeleteFunc(outputs(value), func(r *kgo.Record) bool { return value == "h0" && r.Topic == topicOut })
+	}
 }
 
 // unstaged leaves out the faults of an API that nobody speaks without Staged.

@@ -110,10 +110,16 @@ func (p *process) live() error {
 // process lives with package processor.
 func (p *process) process(cl *sharetxn.Cluster) error {
 	s := p.w.setup
-	pr, err := processor.New(cl, processor.Config{
-		Group: group, Topics: []string{topicIn}, Instance: p.name, Guarantee: s.Guarantee, Handler: p.handle, DeadLetter: processor.DeadLetter{Topic: topicDead},
+	c := processor.Config{
+		Group: group, Topics: []string{topicIn}, Instance: p.name, Guarantee: s.Guarantee, DeadLetter: processor.DeadLetter{Topic: topicDead},
 		Members: s.Members, Concurrency: s.Concurrency, MaxRecords: s.Batch, TransactionTimeout: s.Timeout, LockMargin: s.Timeout / 10,
-	})
+	}
+	if s.Handler == HandlerBatch {
+		c.BatchHandler = p.handleAll
+	} else {
+		c.Handler = p.handle
+	}
+	pr, err := processor.New(cl, c)
 	if err != nil {
 		return err
 	}
@@ -126,7 +132,11 @@ func (p *process) meet(ctx context.Context) error {
 	if d, ok := p.w.moods.deafens(); ok {
 		p.w.deafen(p.name, d)
 	}
-	return p.w.moods.meet(ctx)
+	err := p.w.moods.meet(ctx)
+	if err != nil {
+		p.w.note("%s: a call of the handler fails: %v", p.name, err)
+	}
+	return err
 }
 
 func (p *process) handle(ctx context.Context, in *processor.Record) ([]*kgo.Record, error) {
@@ -137,5 +147,24 @@ func (p *process) handle(ctx context.Context, in *processor.Record) ([]*kgo.Reco
 	if isPoison(v) {
 		return nil, processor.Reject(errPoison)
 	}
-	return traced(outputs(v), in.Partition, in.Offset), nil
+	return traced(p.w.makes(v), in.Partition, in.Offset), nil
+}
+
+// handleAll decides half of the records before it meets with what the script wants:
+// these stand when it fails.
+func (p *process) handleAll(ctx context.Context, in *processor.Batch) error {
+	rs := in.Records()
+	for i, r := range rs {
+		if i == len(rs)/2 {
+			if err := p.meet(ctx); err != nil {
+				return err
+			}
+		}
+		if v := string(r.Value); isPoison(v) {
+			in.Reject(r, errPoison)
+		} else {
+			in.Accept(r, traced(p.w.makes(v), r.Partition, r.Offset)...)
+		}
+	}
+	return nil
 }

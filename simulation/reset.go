@@ -38,7 +38,7 @@ func (w *world) reset(to time.Duration) {
 func (w *world) emptied(do func(context.Context) error) (stopped []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), resetsWithin)
 	defer cancel()
-	for {
+	for last := ""; ; {
 		stopped = append(stopped, w.stopUnheld()...)
 		err := w.ended()
 		if err == nil {
@@ -47,7 +47,10 @@ func (w *world) emptied(do func(context.Context) error) (stopped []string) {
 		if err == nil {
 			return stopped
 		}
-		w.note("not set back yet: %v", err)
+		if what := err.Error(); what != last {
+			last = what
+			w.note("not set back yet: %s", what)
+		}
 		if !lapse.For(ctx, time.Second) {
 			w.blame("unset: the group was not set back in %v: %v", resetsWithin, err)
 			return stopped
@@ -55,14 +58,18 @@ func (w *world) emptied(do func(context.Context) error) (stopped []string) {
 	}
 }
 
-// stopUnheld stops the processes that can hear of it, and gives their names.
+// stopUnheld stops the processes that can hear of it, and gives the names of those
+// that were not replaced before.
 func (w *world) stopUnheld() (stopped []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, p := range w.current {
-		if p.works() && !time.Now().Before(p.held) {
-			p.stop()
-			stopped = append(stopped, name)
+	for _, p := range w.all {
+		if !p.works() || time.Now().Before(p.held) {
+			continue
+		}
+		p.stop()
+		if w.current[p.name] == p {
+			stopped = append(stopped, p.name)
 		}
 	}
 	return stopped

@@ -18,11 +18,20 @@ const (
 	FormExplicit  Form = "explicit"  // with Begin, Commit and Abort
 )
 
+// Handler is what a Processor calls.
+type Handler string
+
+const (
+	HandlerEach  Handler = "each"  // for one record at a time
+	HandlerBatch Handler = "batch" // for all of a poll
+)
+
 // Setup is what a run has from the start to the end.
 type Setup struct {
 	Guarantee   processor.Guarantee
 	Profile     sharetxn.Profile // with Staged
 	Form        Form             // with Staged; other guarantees are the Processor's
+	Handler     Handler          // of a Processor
 	Brokers     int
 	Partitions  int           // of topic "in"
 	Lock        time.Duration // of acquired records
@@ -37,7 +46,7 @@ type Setup struct {
 
 func defaults() Setup {
 	return Setup{
-		Guarantee: processor.Staged, Profile: sharetxn.ProfileDraft95, Form: FormProcessor, Brokers: 3, Partitions: 3,
+		Guarantee: processor.Staged, Profile: sharetxn.ProfileDraft95, Form: FormProcessor, Handler: HandlerEach, Brokers: 3, Partitions: 3,
 		Lock: 15 * time.Second, Limit: 10, Timeout: 10 * time.Second, Resolve: 30 * time.Second, Members: 1, Concurrency: 1, Batch: 20, IDs: 1,
 	}
 }
@@ -70,6 +79,14 @@ var fields = []field{
 			return nil
 		}
 		return fmt.Errorf("%q is no form", v)
+	}},
+	{"handler", func(s *Setup) string { return string(s.Handler) }, func(s *Setup, v string) error {
+		switch h := Handler(v); h {
+		case HandlerEach, HandlerBatch:
+			s.Handler = h
+			return nil
+		}
+		return fmt.Errorf("%q is no handler", v)
 	}},
 	number("brokers", 1, 5, func(s *Setup) *int { return &s.Brokers }),
 	number("partitions", 1, 20, func(s *Setup) *int { return &s.Partitions }),
@@ -127,7 +144,12 @@ func (s *Setup) set(name, value string) error {
 }
 
 func (s *Setup) check() error {
-	if s.Guarantee != processor.Staged && s.Form != FormProcessor {
+	switch {
+	case s.Handler == HandlerBatch && s.Form != FormProcessor:
+		return fmt.Errorf("handler batch: form %s has no handler", s.Form)
+	case s.Handler == HandlerBatch && s.Concurrency != 1:
+		return fmt.Errorf("handler batch: concurrency %d, and it is called once at a time", s.Concurrency)
+	case s.Guarantee != processor.Staged && s.Form != FormProcessor:
 		return fmt.Errorf("form %s: guarantee %v is the Processor's", s.Form, s.Guarantee)
 	}
 	return nil

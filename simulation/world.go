@@ -34,6 +34,7 @@ type world struct {
 	plan   *fault.Plan
 	setup  Setup
 	moods  moods
+	makes  func(value string) []*kgo.Record // outputs, of a handler that does what it should
 
 	members sync.Map // process by member id
 
@@ -63,7 +64,7 @@ func newWorld(t testing.TB, s Setup) *world {
 		brokers = sharetxntest.StockKafka44()
 	}
 	w := &world{
-		journal: newJournal(), t: t, setup: s, plan: fault.New(0), current: make(map[string]*process),
+		journal: newJournal(), t: t, setup: s, makes: outputs, plan: fault.New(0), current: make(map[string]*process),
 		kit: sharetxntest.Start(t, sharetxntest.Brokers(s.Brokers), brokers,
 			sharetxntest.Topic(topicIn, s.Partitions), sharetxntest.Topic(topicOut, 3), sharetxntest.Topic(topicSide, 2), sharetxntest.Topic(topicDead, 1),
 			sharetxntest.Group(group, sharetxntest.GroupConfig{LockDuration: s.Lock, DeliveryLimit: s.Limit})),
