@@ -62,10 +62,22 @@ func (w *world) kill(name string) {
 func (w *world) holdUp(name string, d time.Duration) {
 	if p := w.named(name); p != nil {
 		w.mu.Lock()
-		p.held = time.Now().Add(d)
+		if until := time.Now().Add(d); until.After(p.held) {
+			p.held = until
+		}
 		w.mu.Unlock()
 		p.gate.Hold()
-		time.AfterFunc(d, p.gate.Open)
+		time.AfterFunc(d, p.goOn)
+	}
+}
+
+// goOn lets go a process that was held, unless it is held longer.
+func (p *process) goOn() {
+	p.w.mu.Lock()
+	due := !time.Now().Before(p.held)
+	p.w.mu.Unlock()
+	if due {
+		p.gate.Open()
 	}
 }
 

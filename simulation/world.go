@@ -192,8 +192,10 @@ func (w *world) heal() {
 	w.moods.calm()
 	w.mu.Lock()
 	faults, parts, running := slices.Clone(w.faults), slices.Clone(w.parts), false
-	for _, p := range w.current {
+	for _, p := range w.all {
 		p.gate.Open()
+	}
+	for _, p := range w.current {
 		running = running || p.works()
 	}
 	w.mu.Unlock()
