@@ -75,7 +75,7 @@ func TestMetamorphic(t *testing.T) {
 					if !maps.Equal(r.Published, first) {
 						t.Errorf("%s, faults %v: published\n%v\nand the first variant did\n%v", v.name, faults, r.Published, first)
 					}
-					if faults || len(first) == 0 {
+					if faults || seed > 0 || len(first) == 0 { // once for each variant is enough
 						continue
 					}
 					s.Ops = slices.Insert(slices.Clone(s.Ops), 0, Op{Verb: "forget", do: forgetOne})

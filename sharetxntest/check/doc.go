@@ -41,6 +41,10 @@
 //     all that it saw stays.
 //   - I9: after the last fault all is done in the bound.
 //
+// When the group is reset (event "reset"), all this begins anew for the records
+// from there on: each is to be done once more, and no transaction of before may
+// commit any more.
+//
 // A rule can only be held against what a history tells: [Report.Unjudged] says
 // which ones it could not be, and why. With guarantee AckAfterCommit duplicates
 // are conceded, with profile KIP93 those that its text concedes: they are in the
