@@ -138,15 +138,7 @@ func TestTopicsPassingError(t *testing.T) {
 	bothEnds(t, "leader not available", func(ctx context.Context, t *testing.T, commit bool) {
 		w := start(t, setup{})
 		p := w.manual(t, "tx")
-		tx, err := p.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range int32(2) {
-			if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: i, Value: fmt.Append(nil, "first", i)}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		tx := writing(ctx, t, p, nil, "first")
 		if err := tx.lane.out.Flush(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -161,6 +153,7 @@ func TestTopicsPassingError(t *testing.T) {
 			}
 			return broker.Action{Answer: resp}
 		})
+		var err error
 		if commit {
 			_, err = tx.Commit(ctx)
 		} else {
@@ -344,15 +337,7 @@ func TestInitWaitsForTheMarkers(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
 	w := start(t, setup{})
 	p := w.manual(t, "tx")
-	tx, err := p.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range int32(2) {
-		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: i, Value: fmt.Append(nil, "first", i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	tx := writing(ctx, t, p, nil, "first")
 	if err := tx.lane.out.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -47,9 +47,9 @@ func (w *world) manual(t testing.TB, id string, opts ...Opt) *Producer {
 	return w.producer(t, id, append(opts, KafkaOptions(kgo.RecordPartitioner(kgo.ManualPartitioner())))...)
 }
 
-// write writes a record to each of the partitions 0 and 1 of "out" and ends the
-// transaction.
-func write(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements, value string, commit bool) {
+// writing begins a transaction and writes a record to each of the partitions 0 and 1
+// of "out".
+func writing(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements, value string) *Txn {
 	t.Helper()
 	tx, err := p.Begin(ctx, in)
 	if err != nil {
@@ -60,6 +60,13 @@ func write(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements, 
 			t.Fatalf("%s: Produce: %v", value, err)
 		}
 	}
+	return tx
+}
+
+// write is writing, and ends the transaction.
+func write(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements, value string, commit bool) {
+	t.Helper()
+	tx := writing(ctx, t, p, in, value)
 	if !commit {
 		if err := tx.lane.out.Flush(ctx); err != nil { // so that there is something to end
 			t.Fatal(err)
