@@ -34,10 +34,10 @@ func producers(r broker.Request, code int16) kmsg.Response {
 }
 
 // bothEnds runs a test of a transaction that commits, and of one that aborts.
-func bothEnds(t *testing.T, name string, run func(ctx context.Context, t *testing.T, commit bool)) {
+func bothEnds(t *testing.T, name string, run func(t *testing.T, commit bool)) {
 	for _, commit := range []bool{true, false} {
 		t.Run(fmt.Sprintf("%s, commit %v", name, commit), func(t *testing.T) {
-			run(testkit.Deadline(t, 60*time.Second), t, commit)
+			run(t, commit)
 		})
 	}
 }
@@ -73,7 +73,8 @@ func TestDoubtfulAnswers(t *testing.T) {
 		"an error":          func(r broker.Request) kmsg.Response { return producers(r, kerr.UnknownServerError.Code) },
 		"left out":          func(r broker.Request) kmsg.Response { return r.Message().ResponseKind() },
 	} {
-		bothEnds(t, name, func(ctx context.Context, t *testing.T, commit bool) {
+		bothEnds(t, name, func(t *testing.T, commit bool) {
+			ctx := testkit.Deadline(t, 60*time.Second)
 			w := start(t, setup{})
 			p := w.manual(t, "tx")
 			write(ctx, t, p, nil, "before", true) // its leaders are known from then on
@@ -135,7 +136,8 @@ func TestLeaderMovesBeforeTheEndIsSeen(t *testing.T) {
 // Metadata without a topic's partitions, for an error that passes, is no topic that
 // is gone.
 func TestTopicsPassingError(t *testing.T) {
-	bothEnds(t, "leader not available", func(ctx context.Context, t *testing.T, commit bool) {
+	bothEnds(t, "leader not available", func(t *testing.T, commit bool) {
+		ctx := testkit.Deadline(t, 60*time.Second)
 		w := start(t, setup{})
 		p := w.manual(t, "tx")
 		tx := writing(ctx, t, p, nil, "first")
@@ -226,7 +228,8 @@ func TestAnswersInARepair(t *testing.T) {
 
 // A marker that is only late is waited for, and not written again.
 func TestLateMarkerIsNotRepaired(t *testing.T) {
-	bothEnds(t, "late", func(ctx context.Context, t *testing.T, commit bool) {
+	bothEnds(t, "late", func(t *testing.T, commit bool) {
+		ctx := testkit.Deadline(t, 60*time.Second)
 		w := start(t, setup{})
 		p := w.manual(t, "tx")
 		if err := p.InitTransactions(ctx); err != nil {

@@ -460,7 +460,8 @@ func TestAlternateIDsDoNotWaitForEachOther(t *testing.T) {
 // A repair whose markers are written and whose answer is lost is asked after: only
 // its answer says at which epoch the producer goes on.
 func TestRepairsAnswerLost(t *testing.T) {
-	bothEnds(t, "lost", func(ctx context.Context, t *testing.T, commit bool) {
+	bothEnds(t, "lost", func(t *testing.T, commit bool) {
+		ctx := testkit.Deadline(t, 60*time.Second)
 		w := start(t, setup{})
 		p := w.manual(t, "tx")
 		lost := w.loseMarkers("tx", 1)
