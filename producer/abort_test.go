@@ -187,34 +187,43 @@ func TestFailedDelivery(t *testing.T) {
 }
 
 // A kgo client that took a new epoch in the middle of a transaction has aborted
-// it: nothing is committed, and the next transaction has a client of its own.
+// it: nothing is committed, and the next transaction has a client of its own. Where
+// brokers lose that abort's marker, it is written again before anything else.
 func TestStrayedClient(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
-	w := start(t, setup{})
-	p := w.producer(t, "tx")
-	w.works(ctx, t, p, "before")
-	moved := false
-	out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
-		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
-			return err
-		}
-		if err := p.lanes[0].out.Flush(ctx); err != nil {
-			return err
-		}
-		// What kgo does when it loses a partition's state: InitProducerId at the
-		// transaction's own epoch.
-		moved = w.initAgain(ctx, t, "tx")
-		p.lanes[0].out.asks.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
-		return nil
-	})
-	if !moved {
-		t.Fatal("the epoch did not move")
+	for _, markers := range []int64{0, 1} {
+		t.Run(fmt.Sprintf("%d markers lost", markers), func(t *testing.T) {
+			ctx := testkit.Deadline(t, 30*time.Second)
+			w := start(t, setup{})
+			p := w.manual(t, "tx")
+			w.works(ctx, t, p, "before")
+			if err := p.Land(ctx); err != nil {
+				t.Fatal(err)
+			}
+			lost := w.loseMarkers("tx", markers)
+			moved := false
+			out, err := p.InTransaction(ctx, nil, func(ctx context.Context, tx *Txn) error {
+				if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Value: []byte("lost")}); err != nil {
+					return err
+				}
+				if err := p.lanes[0].out.Flush(ctx); err != nil {
+					return err
+				}
+				// What kgo does when it loses a partition's state: InitProducerId at the
+				// transaction's own epoch.
+				moved = w.initAgain(ctx, t, "tx")
+				p.lanes[0].out.asks.OnBrokerWrite(kgo.BrokerMetadata{}, keyInit, 0, 0, 0, nil)
+				return nil
+			})
+			if !moved || lost.Load() != markers {
+				t.Fatalf("the epoch moved: %v; %d markers were lost", moved, lost.Load())
+			}
+			if out != sharetxn.Aborted || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
+				t.Fatalf("%v, %v", out, err)
+			}
+			w.works(ctx, t, p, "after")
+			same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after")
+		})
 	}
-	if out != sharetxn.Aborted || sharetxn.ClassOf(err) != sharetxn.ClassAbortable {
-		t.Fatalf("%v, %v", out, err)
-	}
-	w.works(ctx, t, p, "after")
-	same(t, "visible outputs", w.visible(ctx, t, "out"), "before", "after")
 }
 
 // The context ends at different moments: before EndTxn is sent the commit

@@ -380,6 +380,8 @@ func TestLeftOverIDsRefused(t *testing.T) {
 					return *m.TransactionalID == "tx"
 				case *kmsg.FindCoordinatorRequest:
 					return slices.Contains(m.CoordinatorKeys, "tx")
+				case *kmsg.DescribeTransactionsRequest:
+					return slices.Contains(m.TransactionalIDs, "tx")
 				}
 				return false
 			}, act: func(r broker.Request) broker.Action { return broker.Action{Answer: refusal(r, c.code)} }}

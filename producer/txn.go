@@ -218,6 +218,9 @@ func (t *Txn) Produce(ctx context.Context, rs ...*kgo.Record) error {
 	if err := t.tx.OpenOutputs(ctx); err != nil {
 		return err
 	}
+	if err := t.tx.Reach(ctx, rs); err != nil {
+		return err
+	}
 	return t.handOver(ctx, rs)
 }
 

@@ -13,12 +13,13 @@ const (
 	rpcCommit              // EndTxn v5, commit
 	rpcAbort               // EndTxn v5, abort
 	rpcAdd                 // AddPartitionsToTxn, which only the repair of lost markers sends
+	rpcDescribe            // DescribeTransactions, before an id is taken
 
 	rpcs
 )
 
 func (r rpc) String() string {
-	return [rpcs]string{"FindCoordinator", "InitProducerId", "Produce", "TxnShareAcknowledge", "TxnShareAcknowledge", "EndTxn", "EndTxn", "AddPartitionsToTxn"}[r]
+	return [rpcs]string{"FindCoordinator", "InitProducerId", "Produce", "TxnShareAcknowledge", "TxnShareAcknowledge", "EndTxn", "EndTxn", "AddPartitionsToTxn", "DescribeTransactions"}[r]
 }
 
 // verdict is what an error code means for what comes next.
@@ -96,6 +97,10 @@ var meaning = [rpcs]codes{
 		0: vOK, 3: vAgain, 14: vAgain, 51: vAgain, 55: vAgain, 15: vElsewhere, 16: vElsewhere,
 		47: vFenced, 49: vFenced, 90: vFenced, 29: vRefused, 53: vRefused,
 	}, vUnclear},
+	// 105 is what a coordinator says of an id that nobody has had.
+	rpcDescribe: {map[int16]verdict{
+		0: vOK, 105: vOK, 7: vAgain, 13: vAgain, 14: vAgain, 15: vElsewhere, 16: vElsewhere, 53: vRefused,
+	}, vRefused},
 }
 
 // classify is the table.

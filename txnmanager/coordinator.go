@@ -163,6 +163,37 @@ func (c *coordinator) initOnce(ctx context.Context, known identity, timeout time
 	return identity{resp.ProducerID, resp.ProducerEpoch}, nil
 }
 
+// describeOnce asks for the state of the id.
+func (c *coordinator) describeOnce(ctx context.Context) (described, error) {
+	if err := c.locate(ctx); err != nil {
+		return described{}, err
+	}
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = []string{c.id}
+	kresp, err := c.client.Broker(int(c.node)).Request(ctx, req)
+	if err != nil {
+		return described{}, err
+	}
+	states := kresp.(*kmsg.DescribeTransactionsResponse).TransactionStates
+	if len(states) != 1 || states[0].TransactionalID != c.id {
+		return described{}, fmt.Errorf("DescribeTransactions: broker %d answers for %d ids, and not for %q alone", c.node, len(states), c.id)
+	}
+	s := &states[0]
+	switch {
+	case classify(rpcDescribe, s.ErrorCode) != vOK:
+		return described{}, answered{rpcDescribe, s.ErrorCode}
+	case s.ErrorCode != 0:
+		return described{}, nil
+	}
+	d := described{state: s.State, of: identity{s.ProducerID, s.ProducerEpoch}}
+	for _, t := range s.Topics {
+		for _, p := range t.Partitions {
+			d.places = append(d.places, place{t.Topic, p})
+		}
+	}
+	return d, nil
+}
+
 // addRequest is AddPartitionsToTxn for clients: version 4 and later are for
 // brokers, and have other fields (KIP-890).
 type addRequest struct {

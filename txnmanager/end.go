@@ -234,6 +234,8 @@ func (t *Transaction) conclude(op string, j judgement, err error) *landing {
 		return m.land(t, j.outcome == sharetxn.Committed, true)
 	case t.outputs && (next == evSettled || j.outcome == sharetxn.Committed):
 		return m.land(t, j.outcome == sharetxn.Committed, false)
+	case t.outputs && next == evSettledLost:
+		m.debts = append(m.debts, debt{past{t.ident.id, true, false, t.ident.epoch, t.ident.epoch}, ordered(t.written.places())})
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"time"
 
 	"github.com/sharetxn/sharetxn"
@@ -26,6 +28,7 @@ type landing struct {
 	m      *TransactionManager
 	of     identity
 	commit bool
+	heir   *past         // of what the transaction was, if not of this process; nil: it was
 	landed func()        // told when it is over, if that is well; nil: nobody
 	told   chan struct{} // closed when the outcome was told
 	done   chan struct{} // closed when it is over, well or not
@@ -58,17 +61,30 @@ const soon = requestTimeout
 // land begins the landing of a transaction that has ended; follow has the kgo
 // client follow first. m.mu is held, and m.ident is known or to be asked for.
 func (m *TransactionManager) land(t *Transaction, commit, follow bool) *landing {
-	l := &landing{
-		m: m, of: t.ident, commit: commit, ended: t.ident, next: m.ident,
-		todo: make(map[place]doubt), fresh: make(map[place]bool),
-		told: make(chan struct{}), done: make(chan struct{}),
-	}
-	for p := range t.written.places() {
-		l.todo[p] = doubt{}
-	}
+	l := m.newLanding(t.ident, commit, maps.Keys(t.written.places()))
 	if commit {
 		l.landed = t.start.Landed
 	}
+	l.begin(follow)
+	return l
+}
+
+// newLanding makes the landing of what ended in places.
+func (m *TransactionManager) newLanding(of identity, commit bool, places iter.Seq[place]) *landing {
+	l := &landing{
+		m: m, of: of, commit: commit, ended: of, next: m.ident,
+		todo: make(map[place]doubt), fresh: make(map[place]bool),
+		told: make(chan struct{}), done: make(chan struct{}),
+	}
+	for p := range places {
+		l.todo[p] = doubt{}
+	}
+	return l
+}
+
+// begin begins it; m.mu is held, and no other is under way.
+func (l *landing) begin(follow bool) {
+	m, of := l.m, l.of
 	m.landing = l
 	m.wg.Add(1)
 	go func() {
@@ -77,7 +93,7 @@ func (m *TransactionManager) land(t *Transaction, commit, follow bool) *landing 
 		ctx, free := m.leash.hold(context.Background())
 		defer free()
 		if follow {
-			l.next, l.complete = m.followed(ctx, t.ident, commit)
+			l.next, l.complete = m.followed(ctx, of, l.commit)
 		}
 		err := l.run(ctx)
 		if err == nil {
@@ -90,7 +106,6 @@ func (m *TransactionManager) land(t *Transaction, commit, follow bool) *landing 
 		l.err = err
 		m.mu.Unlock()
 	}()
-	return l
 }
 
 // run goes on until the end has landed. Its error says that it never will, or that

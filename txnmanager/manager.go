@@ -48,6 +48,9 @@ type TransactionManager struct {
 	current bool            // the kgo client has seen the end of every transaction so far
 	landing *landing        // of the last transaction that wrote anything
 	unseen  map[string]bool // topics where ends are not seen
+	past    past            // what an earlier life of the id left, if anything
+	looked  map[string]bool // topics where that is known not to be
+	debts   []debt          // ends that are to land before anything is written
 }
 
 // New checks; it opens no connection. Errors are of class usage and name the
@@ -77,7 +80,7 @@ func New(cl *sharetxn.Cluster, transactionalID string, opts ...Opt) (*Transactio
 		lander:  coordinator{id: transactionalID, node: -1},
 		led:     make(map[place]int32), unseen: make(map[string]bool),
 		turn:  make(chan struct{}, 1),
-		ident: unknownIdentity,
+		ident: unknownIdentity, past: noPast,
 	}, nil
 }
 
@@ -251,7 +254,11 @@ func (m *TransactionManager) initialise(ctx context.Context) error {
 	m.mu.Lock()
 	known := m.ident
 	m.mu.Unlock()
-	got, err := m.take(ctx, &m.coord, known)
+	var w *will
+	if !known.known() {
+		w = &will{}
+	}
+	got, err := m.take(ctx, &m.coord, known, w)
 	switch {
 	case errors.Is(err, sharetxn.ErrFenced):
 		return m.fence("InitProducerId", err)
@@ -261,17 +268,24 @@ func (m *TransactionManager) initialise(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ident = got
+	if w != nil {
+		m.inherit(w, got)
+	}
+	if len(m.debts) > 0 && m.txn == nil { // not only when something is written
+		m.landDebt()
+	}
 	return m.advance("InitProducerId", evReady)
 }
 
 // take repeats InitProducerId until it is answered for good, or it is known that
-// there is no coordinator; the turn is held.
-func (m *TransactionManager) take(ctx context.Context, c *coordinator, known identity) (identity, error) {
+// there is no coordinator; the turn is held. w, if there is one, is told before each
+// what the coordinator says of the id.
+func (m *TransactionManager) take(ctx context.Context, c *coordinator, known identity, w *will) (identity, error) {
 	ctx, stop := preflight.Guard(ctx, m.core, preflight.Transactions)
 	defer stop()
 	var pause backoff
 	for {
-		got, err := c.initOnce(ctx, known, m.cfg.timeout)
+		got, err := m.takeOnce(ctx, c, known, w)
 		if err == nil {
 			return got, nil
 		}
@@ -285,6 +299,17 @@ func (m *TransactionManager) take(ctx context.Context, c *coordinator, known ide
 			return unknownIdentity, failureOf(c.id, "InitProducerId", sharetxn.ClassAbortable, ended)
 		}
 	}
+}
+
+func (m *TransactionManager) takeOnce(ctx context.Context, c *coordinator, known identity, w *will) (identity, error) {
+	if w != nil {
+		d, err := c.describeOnce(ctx)
+		if err != nil {
+			return unknownIdentity, err
+		}
+		w.saw(d)
+	}
+	return c.initOnce(ctx, known, m.cfg.timeout)
 }
 
 // afterInit says whether InitProducerId is worth another try, or what its error

@@ -133,6 +133,9 @@ func (l *landing) ask(ctx context.Context) (open []place, err error) {
 				left = slices.Delete(left, at, at+1)
 				s := look(part, l.of)
 				if s == seenOpen {
+					if err := l.opened(p, part); err != nil {
+						return nil, err
+					}
 					open = append(open, p)
 					l.todo[p] = doubt{}
 				} else if err := l.saw(p, s, part.ErrorCode); err != nil {

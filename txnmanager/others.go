@@ -27,7 +27,7 @@ func (m *TransactionManager) FenceOthers(ctx context.Context, ids []string) erro
 	}
 	for _, id := range known {
 		c := &coordinator{client: m.client, id: id, node: -1}
-		_, err := m.take(bounded, c, unknownIdentity)
+		_, err := m.take(bounded, c, unknownIdentity, nil)
 		switch {
 		case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 			continue

@@ -75,6 +75,9 @@ func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) er
 	if err := m.waitLanded(ctx, "Produce"); err != nil {
 		return err
 	}
+	if err := m.pay(ctx); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	fresh := !m.current
 	m.mu.Unlock()
@@ -82,6 +85,9 @@ func (m *TransactionManager) openOutputs(ctx context.Context, t *Transaction) er
 		// A new kgo client fences whoever has the id; so first make sure that
 		// nobody took it from us.
 		if err := m.initialise(ctx); err != nil {
+			return err
+		}
+		if err := m.pay(ctx); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,106 @@
+package txnmanager
+
+import (
+	"maps"
+)
+
+// A process may end before its last transaction has landed, and a marker that brokers
+// lost is then for its heir to write again: whoever has the transactional id next. The
+// heir must know how the transaction ended. Its coordinator tells, until the heir's
+// InitProducerId is done; so it is asked before.
+
+// described is what a coordinator says of a transactional id; the zero value is that of
+// one it does not know.
+type described struct {
+	state  string
+	of     identity // as the coordinator has it: where a transaction has ended, already the next epoch
+	places []place  // partitions of a transaction that is not complete
+}
+
+// The states by their names in DescribeTransactions (KIP-664).
+const (
+	describedOngoing        = "Ongoing"
+	describedPrepareCommit  = "PrepareCommit"
+	describedCompleteCommit = "CompleteCommit"
+	describedPrepareAbort   = "PrepareAbort"
+	describedCompleteAbort  = "CompleteAbort"
+)
+
+// will follows what is said of an id while it is taken from whoever had it: one
+// description before each InitProducerId.
+type will struct {
+	last   described
+	open   *described // as it was while a transaction was open
+	places map[place]struct{}
+}
+
+func (w *will) saw(d described) {
+	if d.state == describedOngoing {
+		w.open, w.places = &d, nil
+	}
+	if w.places == nil {
+		w.places = make(map[place]struct{})
+	}
+	for _, p := range d.places {
+		w.places[p] = struct{}{}
+	}
+	w.last = d
+}
+
+// past is the last transaction of an earlier life of the id.
+type past struct {
+	id     int64 // its producer id; -1: there was none, or nothing of ours can touch what it left
+	known  bool  // how it ended is
+	commit bool
+	// Its epoch is one of these.
+	least, most int16
+}
+
+// noPast leaves nothing to be looked for.
+var noPast = past{id: -1}
+
+// read tells the past by what was seen before InitProducerId gave an identity. It is
+// known only if nothing can have happened in between: that takes one epoch, and from
+// Ongoing the coordinator lets nobody have the id. An end takes one more, and one
+// that the coordinator made by itself two.
+func (w *will) read(got identity) past {
+	last := w.last
+	if last.state == "" || last.of.id != got.id {
+		return noPast
+	}
+	p := past{id: got.id}
+	switch last.state {
+	case describedPrepareCommit, describedCompleteCommit:
+		p.commit = true
+	case describedPrepareAbort, describedCompleteAbort:
+	default:
+		return p
+	}
+	if got.epoch != last.of.epoch+1 {
+		return p
+	}
+	p.least, p.most = last.of.epoch-2, last.of.epoch-1
+	if p.commit {
+		p.least = p.most
+	}
+	if w.open != nil {
+		if !p.may(w.open.of.epoch) {
+			return p
+		}
+		p.least, p.most = w.open.of.epoch, w.open.of.epoch
+	}
+	p.known = true
+	return p
+}
+
+// may tells whether the transaction may have had an epoch.
+func (p past) may(epoch int16) bool { return p.least <= epoch && epoch <= p.most }
+
+// left are the partitions that the transaction was known to be in, if it is known how
+// it ended.
+func (w *will) left(p past) []place {
+	if !p.known {
+		return nil
+	}
+	return ordered(maps.Clone(w.places))
+}
