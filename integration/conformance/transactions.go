@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sharetxn/sharetxn/integration/byhand"
@@ -179,6 +180,46 @@ var longest = []Case{
 
 // transactions is the transaction coordinator's side (KIP-98, KIP-890).
 var transactions = slices.Concat([]Case{
+	// Whoever takes an id can know how the transaction before ended, and at what epoch,
+	// if it asks before each InitProducerId and nobody is in between.
+	{Name: "transactions/what is told of an id that is taken", Run: func(ctx context.Context, x *X) {
+		for _, c := range []struct {
+			name   string
+			ended  bool // before it is taken
+			commit bool
+			state  string
+			epochs int16 // from the transaction's to the one told at last
+		}{
+			{"committed", true, true, "CompleteCommit", 1},
+			{"aborted", true, false, "CompleteAbort", 1},
+			{"open", false, false, "CompleteAbort", 2},
+		} {
+			p := x.Txn(ctx, 1)
+			id, epoch := p.ID, p.Epoch
+			if c.ended {
+				p.ends(ctx, c.commit)
+			} else {
+				x.Same("produce", p.produce(ctx, 0, "left"), int16(0))
+				d := p.described(ctx)
+				x.Same(c.name+": told while it is open", []any{d.State, d.ProducerID, d.ProducerEpoch, len(d.Topics)}, []any{"Ongoing", id, epoch, 1})
+				x.Same(c.name+": where", []any{d.Topics[0].Topic, d.Topics[0].Partitions}, []any{p.topic.Name, []int32{0}})
+			}
+			heir := p.again()
+			told := heir.described(ctx)
+			code := int16(codeConcurrentTxns)
+			for tick := time.NewTicker(10 * time.Millisecond); code == codeConcurrentTxns; <-tick.C {
+				told = heir.described(ctx)
+				var err error
+				code, err = heir.Init(ctx)
+				x.Must(err)
+			}
+			x.Same(c.name+": taken", []any{code, heir.ID}, []any{int16(0), id})
+			prepared := strings.Replace(c.state, "Complete", "Prepare", 1) // if it was completed after that was told
+			x.Same(c.name+": told at last", []any{told.State == c.state || told.State == prepared, told.ProducerID, told.ProducerEpoch}, []any{true, id, epoch + c.epochs})
+			x.Same(c.name+": one epoch more", heir.Epoch, told.ProducerEpoch+1)
+			x.Same(c.name+": told afterwards", heir.described(ctx).State, "Empty")
+		}
+	}},
 	{Name: "transactions/commit", Run: func(ctx context.Context, x *X) {
 		p := x.Txn(ctx, 1)
 		id := p.ID
