@@ -235,7 +235,7 @@ func (t *Transaction) conclude(op string, j judgement, err error) *landing {
 	case t.outputs && (next == evSettled || j.outcome == sharetxn.Committed):
 		return m.land(t, j.outcome == sharetxn.Committed, false)
 	case t.outputs && next == evSettledLost:
-		m.debts = append(m.debts, debt{past{t.ident.id, true, false, t.ident.epoch, t.ident.epoch}, ordered(t.written.places())})
+		m.debts = append(m.debts, debt{past{t.ident.id, true, false, t.ident.epoch}, ordered(t.written.places())})
 	}
 	return nil
 }

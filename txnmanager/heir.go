@@ -62,7 +62,7 @@ func (m *TransactionManager) landDebt() {
 		return
 	}
 	m.log.Info("the end of a transaction of an earlier life is looked for", "transactional_id", m.id, "producer_id", d.of.id, "committed", d.of.commit, "partitions", fmt.Sprint(d.places))
-	l := m.newLanding(identity{d.of.id, d.of.least}, d.of.commit, slices.Values(d.places))
+	l := m.newLanding(identity{d.of.id, d.of.epoch}, d.of.commit, slices.Values(d.places))
 	l.heir = &d.of
 	l.complete = true // or nobody could have been given the id
 	close(l.told)
@@ -76,10 +76,9 @@ func (l *landing) opened(p place, part *kmsg.DescribeProducersResponseTopicParti
 		return nil
 	}
 	epoch := epochOf(part, l.of.id)
-	if !l.heir.known || !l.heir.may(epoch) {
+	if !l.heir.known || l.heir.epoch != epoch {
 		return l.m.undecidable(p, identity{l.of.id, epoch})
 	}
-	l.of.epoch = epoch
 	return nil
 }
 
@@ -178,7 +177,7 @@ func (m *TransactionManager) lookAt(ctx context.Context, topic string) error {
 			}
 			open, err := l.ask(ctx)
 			if len(open) > 0 {
-				m.owe(debt{past{p.id, true, p.commit, l.of.epoch, l.of.epoch}, open})
+				m.owe(debt{p, open})
 				return &placeError{open[0], errMarkerLost}
 			}
 			return err

@@ -52,17 +52,15 @@ type past struct {
 	id     int64 // its producer id; -1: there was none, or nothing of ours can touch what it left
 	known  bool  // how it ended is
 	commit bool
-	// Its epoch is one of these.
-	least, most int16
+	epoch  int16 // of the transaction
 }
 
 // noPast leaves nothing to be looked for.
 var noPast = past{id: -1}
 
 // read tells the past by what was seen before InitProducerId gave an identity. It is
-// known only if nothing can have happened in between: that takes one epoch, and from
-// Ongoing the coordinator lets nobody have the id. An end takes one more, and one
-// that the coordinator made by itself two.
+// known only if nothing can have happened in between: from Ongoing the coordinator lets
+// nobody have the id, and its own end takes one epoch, like that of a producer.
 func (w *will) read(got identity) past {
 	last := w.last
 	if last.state == "" || last.of.id != got.id {
@@ -79,22 +77,12 @@ func (w *will) read(got identity) past {
 	if got.epoch != last.of.epoch+1 {
 		return p
 	}
-	p.least, p.most = last.of.epoch-2, last.of.epoch-1
-	if p.commit {
-		p.least = p.most
+	if w.open != nil && w.open.of.epoch != last.of.epoch-1 {
+		return p
 	}
-	if w.open != nil {
-		if !p.may(w.open.of.epoch) {
-			return p
-		}
-		p.least, p.most = w.open.of.epoch, w.open.of.epoch
-	}
-	p.known = true
+	p.epoch, p.known = last.of.epoch-1, true
 	return p
 }
-
-// may tells whether the transaction may have had an epoch.
-func (p past) may(epoch int16) bool { return p.least <= epoch && epoch <= p.most }
 
 // left are the partitions that the transaction was known to be in, if it is known how
 // it ended.

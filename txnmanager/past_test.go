@@ -21,8 +21,8 @@ func TestPast(t *testing.T) {
 	sorted := []place{{"out", 0}, {"out", 1}}
 	got := func(epoch int16) identity { return identity{id, epoch} }
 	unknown := past{id: id}
-	committed := func(epoch int16) past { return past{id, true, true, epoch, epoch} }
-	aborted := func(least, most int16) past { return past{id, true, false, least, most} }
+	committed := func(epoch int16) past { return past{id, true, true, epoch} }
+	aborted := func(epoch int16) past { return past{id, true, false, epoch} }
 	for name, c := range map[string]struct {
 		saw  []described
 		got  identity
@@ -36,19 +36,19 @@ func TestPast(t *testing.T) {
 		"a state of a later Kafka":                   {[]described{at("PrepareSomething", 4)}, got(5), unknown, nil},
 		"committed":                                  {[]described{at("CompleteCommit", 4)}, got(5), committed(3), nil},
 		"committed, and somebody was in between":     {[]described{at("CompleteCommit", 4)}, got(6), past{id: id, commit: true}, nil},
-		"aborted":                                    {[]described{at("CompleteAbort", 4)}, got(5), aborted(2, 3), nil},
+		"aborted":                                    {[]described{at("CompleteAbort", 4)}, got(5), aborted(3), nil},
 		"aborted, and somebody was in between":       {[]described{at("CompleteAbort", 4)}, got(7), past{id: id}, nil},
 		"about to commit":                            {[]described{at("PrepareCommit", 4, in...)}, got(5), committed(3), sorted},
 		"about to commit, and seen to":               {[]described{at("PrepareCommit", 4, in...), at("CompleteCommit", 4)}, got(5), committed(3), sorted},
-		"about to abort":                             {[]described{at("PrepareAbort", 4, in...)}, got(5), aborted(2, 3), sorted},
-		"open, and aborted for us":                   {[]described{at("Ongoing", 3, in...), at("PrepareAbort", 5, in[0]), at("CompleteAbort", 5)}, got(6), aborted(3, 3), sorted},
-		"open, and aborted by its own":               {[]described{at("Ongoing", 3, in...), at("CompleteAbort", 4)}, got(5), aborted(3, 3), sorted},
+		"about to abort":                             {[]described{at("PrepareAbort", 4, in...)}, got(5), aborted(3), sorted},
+		"open, and aborted for us":                   {[]described{at("Ongoing", 3, in...), at("PrepareAbort", 4, in[0]), at("CompleteAbort", 4)}, got(5), aborted(3), sorted},
+		"open, and aborted by its own":               {[]described{at("Ongoing", 3, in...), at("CompleteAbort", 4)}, got(5), aborted(3), sorted},
 		"open, and committed by its own":             {[]described{at("Ongoing", 3, in...), at("CompleteCommit", 4)}, got(5), committed(3), sorted},
-		"open, and the next committed":               {[]described{at("Ongoing", 3, in...), at("CompleteCommit", 5)}, got(6), past{id: id, commit: true, least: 4, most: 4}, nil},
-		"open, and a later one aborted":              {[]described{at("Ongoing", 3, in...), at("CompleteAbort", 6)}, got(7), past{id: id, least: 4, most: 5}, nil},
+		"open, and the next committed":               {[]described{at("Ongoing", 3, in...), at("CompleteCommit", 5)}, got(6), past{id: id, commit: true}, nil},
+		"open, and a later one aborted":              {[]described{at("Ongoing", 3, in...), at("CompleteAbort", 6)}, got(7), past{id: id}, nil},
 		"open, given at once":                        {[]described{at("Ongoing", 3, in...)}, got(5), unknown, nil},
-		"open twice: the places are of the second":   {[]described{at("Ongoing", 2, place{"old", 0}), at("Ongoing", 3, in...), at("CompleteAbort", 5)}, got(6), aborted(3, 3), sorted},
-		"open, then of another producer id, aborted": {[]described{at("Ongoing", 32766, in...), {describedCompleteAbort, identity{other, 0}, nil}}, identity{other, 1}, past{id: other, least: -2, most: -1}, nil},
+		"open twice: the places are of the second":   {[]described{at("Ongoing", 2, place{"old", 0}), at("Ongoing", 3, in...), at("CompleteAbort", 4)}, got(5), aborted(3), sorted},
+		"open, then of another producer id, aborted": {[]described{at("Ongoing", 32766, in...), {describedCompleteAbort, identity{other, 0}, nil}}, identity{other, 1}, past{id: other}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &will{}

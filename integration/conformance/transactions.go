@@ -192,7 +192,7 @@ var transactions = slices.Concat([]Case{
 		}{
 			{"committed", true, true, "CompleteCommit", 1},
 			{"aborted", true, false, "CompleteAbort", 1},
-			{"open", false, false, "CompleteAbort", 2},
+			{"open", false, false, "CompleteAbort", 1},
 		} {
 			p := x.Txn(ctx, 1)
 			id, epoch := p.ID, p.Epoch
