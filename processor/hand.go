@@ -18,13 +18,15 @@ type item struct {
 	failures int       // of its own, in this delivery
 	cause    error     // of the last failure
 	doomed   error     // why it goes to the dead letter, once that is decided
+	since    time.Time // when it came
 	waits    time.Time // since when for the ledger; zero: it does not
 }
 
 func newItems(b *shareconsumer.Batch) []*item {
 	var items []*item
+	now := time.Now()
 	for _, r := range b.Records() {
-		items = append(items, &item{rec: r, batch: b, bytes: size(r.Record)})
+		items = append(items, &item{rec: r, batch: b, bytes: size(r.Record), since: now})
 	}
 	return items
 }

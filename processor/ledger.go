@@ -32,7 +32,7 @@ func positions(items []*item) []tail.Position {
 	out := make([]tail.Position, len(items))
 	for i, it := range items {
 		tp, offset := it.rec.Position()
-		out[i] = tail.Position{Topic: tp.Topic, TopicID: tp.TopicID, Partition: tp.Partition, Offset: offset}
+		out[i] = tail.Position{Topic: tp.Topic, TopicID: tp.TopicID, Partition: tp.Partition, Offset: offset, Since: it.since}
 	}
 	return out
 }

@@ -21,6 +21,7 @@ func TestNotDrained(t *testing.T) {
 		failed, _ := verdict(t, func(t testing.TB) { k.WaitDrained(t, "g") })
 		wantText(t, "nobody came", failed, "group g is not drained: GROUP_ID_NOT_FOUND")
 
+		k.patience = 5 * time.Second // to join, and be given records
 		failed, _ = verdict(t, func(t testing.TB) { k.RunUntilDrained(t, "g", copier{cl: k.Connect(t), each: never}) })
 		wantText(t, "nothing is done", failed, "group g is not drained: in-0: start offset 0 of 2, 0 offsets available, 2 acquired, 0 staged; in-1: ")
 

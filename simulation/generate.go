@@ -159,11 +159,7 @@ var harms = []struct {
 		at /= 2
 		if g.dice.IntN(2) == 0 {
 			g.add(at, "produce", strconv.Itoa(1+g.dice.IntN(10)))
-			held := "70s"
-			if g.Setup.Guarantee == processor.Ledger { // one that outlives its session accepts by the ledger of before: a known loss
-				held = "30s"
-			}
-			g.add(at+g.within(100*time.Millisecond), "hold", pick(g, ps...), held)
+			g.add(at+g.within(100*time.Millisecond), "hold", pick(g, ps...), "70s")
 		}
 		g.add(at+time.Second, "reset", pick(g, "0s", g.within(at+time.Second).String()))
 	}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/groupconfig"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -95,6 +96,7 @@ func sigkilled(err error) bool {
 func TestBrokerKilled(t *testing.T) {
 	t.Parallel()
 	const inputs, kills = 600, 4
+	const share = inputs / (kills + 2) // inputs from one kill to the next
 	for _, profile := range []sharetxn.Profile{sharetxn.ProfileDraft95, sharetxn.ProfileKIP93} {
 		t.Run(profile.String(), func(t *testing.T) {
 			t.Parallel()
@@ -114,6 +116,10 @@ func TestBrokerKilled(t *testing.T) {
 			outer := ctx
 			ctx, stop := context.WithTimeout(ctx, 3*time.Minute) // what is then told takes time
 			defer stop()
+			if err := groupconfig.Set(ctx, cl, "g", groupconfig.DeliveryCountLimit(10)); err != nil { // each kill may cost a delivery, and some abort besides
+				t.Fatal(err)
+			}
+			deaths := make(chan struct{}, kills)
 			all.Go(func() { // feeds while brokers die
 				feed, err := cl.Client(kgo.DefaultProduceTopic("in"))
 				if err != nil {
@@ -122,6 +128,13 @@ func TestBrokerKilled(t *testing.T) {
 				}
 				defer feed.Close()
 				for i := range inputs {
+					if i%share == 0 && i > share { // so that there is something to do at each kill
+						select {
+						case <-deaths:
+						case <-ctx.Done():
+							return
+						}
+					}
 					if err := feed.ProduceSync(ctx, kgo.StringRecord(fmt.Sprint(i))).FirstErr(); err != nil {
 						t.Errorf("input %d: %v", i, err)
 						return
@@ -156,10 +169,11 @@ func TestBrokerKilled(t *testing.T) {
 					t.Fatalf("%d of %d inputs' outputs after %d kills, without %v", len(seen), inputs, killed, missing(inputs, seen))
 				}
 				fs.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++ })
-				if killed < kills && len(seen) > (killed+1)*inputs/(kills+2) {
+				if killed < kills && len(seen) > (killed+1)*share {
 					b.kill() // whatever it was at
 					killed++
 					b.start(outer)
+					deaths <- struct{}{}
 				}
 			}
 			if killed != kills {

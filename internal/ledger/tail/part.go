@@ -31,6 +31,7 @@ type part struct {
 	// with the end of the log.
 	gapped bool
 	topics map[[16]byte]bool // that have entries
+	fresh  freshness
 
 	moved signal // it was read on
 }
@@ -182,7 +183,8 @@ func (p *part) apply(records []*kgo.Record) (got read, err error) {
 			return got, fmt.Errorf("at offset %d of partition %d: %w", r.Offset, p.n, err)
 		}
 	}
-	got.decides = got.decides || got.skipped > 0 || got.generation || !before && p.loadedLocked()
+	newer := p.fresh.reached(p.ix.Next())
+	got.decides = got.decides || newer || got.skipped > 0 || got.generation || !before && p.loadedLocked()
 	return got, nil
 }
 

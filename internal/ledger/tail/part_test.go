@@ -146,7 +146,7 @@ func TestNothingIsSaidBeforeItIsLoaded(t *testing.T) {
 	p := newPart(group, 0, bounds{0, 2})
 	at := []Position{{Topic: "in", TopicID: [16]byte{1}, Offset: 5}}
 	out := []index.Verdict{index.Done}
-	says := func() bool { return p.look(at, out) }
+	says := func() bool { said, _ := p.look(at, out); return said }
 	if says() || p.past(0) {
 		t.Error("before anything was read")
 	}
@@ -240,7 +240,7 @@ func TestStartOfTheLogBefore(t *testing.T) {
 	src := [16]byte{1}
 	verdict := func() index.Verdict {
 		out := make([]index.Verdict, 1)
-		if !p.look([]Position{{TopicID: src}}, out) {
+		if said, _ := p.look([]Position{{TopicID: src}}, out); !said {
 			t.Fatal("nothing can be said")
 		}
 		return out[0]

@@ -64,6 +64,7 @@ type Ledger struct {
 	changed signal                  // something may be decided otherwise
 	toStart chan struct{}           // asks for the starts to be read now
 	toWidth chan struct{}           // asks for the topic to be looked at now
+	toEnds  chan struct{}           // asks for where the log ends now
 	starts  starts
 	told    told
 
@@ -88,7 +89,7 @@ func Open(ctx context.Context, co *core.Cluster, group string, opts Options) (_ 
 	}
 	l := &Ledger{
 		co: co, group: group, topic: topic.Name(group), opts: opts.withDefaults(),
-		toStart: make(chan struct{}, 1), toWidth: make(chan struct{}, 1), done: make(chan struct{}),
+		toStart: make(chan struct{}, 1), toWidth: make(chan struct{}, 1), toEnds: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	began := time.Now()
 	width, err := l.look(ctx)

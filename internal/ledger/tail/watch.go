@@ -13,7 +13,7 @@ import (
 const retryWait = 200 * time.Millisecond
 
 // watch reads the starts and looks at the topic's width, now and then and when
-// asked to.
+// asked to, and asks for the log's ends when asked to.
 func (l *Ledger) watch(ctx context.Context) {
 	starts, widths := time.NewTicker(l.opts.Starts), time.NewTicker(l.opts.Widths)
 	defer starts.Stop()
@@ -31,6 +31,8 @@ func (l *Ledger) watch(ctx context.Context) {
 			round = l.lookAgain
 		case <-l.toWidth:
 			round = l.lookAgain
+		case <-l.toEnds:
+			round = l.readEnds
 		}
 		bounded, cancel := context.WithTimeout(ctx, 5*askWait)
 		err := round(bounded)
@@ -45,6 +47,7 @@ func (l *Ledger) watch(ctx context.Context) {
 			l.told.trouble(l, err)
 			lapse.For(ctx, retryWait)
 			kick(l.toStart) // a gap may wait for it
+			kick(l.toEnds)  // or a record
 		}
 	}
 }
