@@ -80,12 +80,13 @@ func (d *director) sofar() (t faults.Tally, over int) {
 	return d.tally, d.over
 }
 
-// handlerFired counts a failure of the handler if it hit its window: the record
+// handlerFired counts a failure of the handler if it hits its window: the record
 // is held.
-func (d *director) handlerFired(k faults.Kind, in *processor.Record) {
-	if d.site.handed(in.Partition, in.Offset) {
+func (d *director) handlerFired(k faults.Kind, in *processor.Record) (hit bool) {
+	if hit = d.site.handed(in.Partition, in.Offset); hit {
 		d.fired(k, fmt.Sprintf("%s-%d offset %d", in.Topic, in.Partition, in.Offset))
 	}
+	return hit
 }
 
 func (d *director) fired(k faults.Kind, where string) {

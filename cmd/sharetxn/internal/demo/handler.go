@@ -16,13 +16,13 @@ import (
 // what is no earthquake. On some records it fails, the first time.
 type handler struct {
 	to    audit.Topics
-	fired func(faults.Kind, *processor.Record)
+	fired func(faults.Kind, *processor.Record) bool // whether it hit its window
 
 	mu    sync.Mutex
 	fails map[int]faults.Kind // by number of the record
 }
 
-func newHandler(to audit.Topics, p faults.Plan, fired func(faults.Kind, *processor.Record)) *handler {
+func newHandler(to audit.Topics, p faults.Plan, fired func(faults.Kind, *processor.Record) bool) *handler {
 	h := &handler{to: to, fired: fired, fails: make(map[int]faults.Kind)}
 	for i, k := range p.Handler {
 		h.fails[i] = k
@@ -34,8 +34,7 @@ var errOnPurpose = errors.New("the handler fails, on purpose")
 
 // handle is a processor.Handler.
 func (h *handler) handle(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
-	if k, fails := h.failure(number(in.Partition, in.Offset)); fails {
-		h.fired(k, in)
+	if k, fails := h.failure(in); fails {
 		if k == faults.HandlerPanic {
 			panic(errOnPurpose)
 		}
@@ -52,11 +51,16 @@ func (h *handler) handle(_ context.Context, in *processor.Record) ([]*kgo.Record
 	return out, nil
 }
 
-// failure takes the fault that is planned for a record.
-func (h *handler) failure(n int) (k faults.Kind, ok bool) {
+// failure takes the fault that is planned for a record, unless that is not held any
+// more: whoever stood still past its lock handles for nothing, and the record comes
+// again.
+func (h *handler) failure(in *processor.Record) (k faults.Kind, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	k, ok = h.fails[n]
+	n := number(in.Partition, in.Offset)
+	if k, ok = h.fails[n]; !ok || !h.fired(k, in) {
+		return k, false
+	}
 	delete(h.fails, n)
-	return k, ok
+	return k, true
 }
