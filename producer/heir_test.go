@@ -31,16 +31,15 @@ func (w *world) dies(ctx context.Context, t *testing.T, id, value string, ended,
 		t.Cleanup(func() { close(release) }) // before its Close
 		return
 	}
-	tx, err := p.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range int32(2) {
-		if err := tx.Produce(ctx, &kgo.Record{Topic: "out", Partition: i, Value: fmt.Append(nil, value, i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := tx.lane.out.Flush(ctx); err != nil {
+	flushed(ctx, t, p, nil, value)
+}
+
+// lived has a producer write "first" and end well.
+func (w *world) lived(ctx context.Context, t *testing.T, id string) {
+	t.Helper()
+	p := w.manual(t, id)
+	write(ctx, t, p, nil, "first", true)
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -213,11 +212,7 @@ func TestHeirCosts(t *testing.T) {
 func TestHeirCannotLook(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
 	w := start(t, setup{})
-	first := w.manual(t, "tx")
-	write(ctx, t, first, nil, "first", true)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.lived(ctx, t, "tx")
 	w.SetIntercept(func(r broker.Request) broker.Action {
 		if r.Key == keyDescribe {
 			return broker.Action{LoseRequest: true}
@@ -246,11 +241,7 @@ func TestHeirCannotLook(t *testing.T) {
 func TestHeirMakesATopic(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
 	w := start(t, setup{})
-	first := w.manual(t, "tx")
-	write(ctx, t, first, nil, "first", true)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.lived(ctx, t, "tx")
 	heir := w.manual(t, "tx")
 	tx, err := heir.Begin(ctx)
 	if err != nil {

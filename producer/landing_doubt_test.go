@@ -140,10 +140,7 @@ func TestTopicsPassingError(t *testing.T) {
 		ctx := testkit.Deadline(t, 60*time.Second)
 		w := start(t, setup{})
 		p := w.manual(t, "tx")
-		tx := writing(ctx, t, p, nil, "first")
-		if err := tx.lane.out.Flush(ctx); err != nil {
-			t.Fatal(err)
-		}
+		tx := flushed(ctx, t, p, nil, "first")
 		lost := w.loseMarkers("tx", 1)
 		f := w.inject(keyMetadata, 1<<30, func(r broker.Request) broker.Action {
 			req := r.Message().(*kmsg.MetadataRequest)
@@ -340,10 +337,7 @@ func TestInitWaitsForTheMarkers(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
 	w := start(t, setup{})
 	p := w.manual(t, "tx")
-	tx := writing(ctx, t, p, nil, "first")
-	if err := tx.lane.out.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	tx := flushed(ctx, t, p, nil, "first")
 	lost := w.loseMarkers("tx", 1)
 	var ends, asked atomic.Int64
 	w.SetIntercept(func(r broker.Request) broker.Action {

@@ -63,6 +63,16 @@ func writing(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements
 	return tx
 }
 
+// flushed is writing, until brokers have it all.
+func flushed(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements, value string) *Txn {
+	t.Helper()
+	tx := writing(ctx, t, p, in, value)
+	if err := tx.lane.out.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
 // write is writing, and ends the transaction.
 func write(ctx context.Context, t testing.TB, p *Producer, in Acknowledgements, value string, commit bool) {
 	t.Helper()

@@ -96,9 +96,10 @@ func AcquireMode(a Acquire) Opt { return optFunc(func(c *config) { c.acquire = a
 // members get the rest. A Transactional consumer asks for MaxPollRecords, and
 // where its transactions commit quickly for what they commit in a tenth of a
 // second, but only while a Poll waits, and not after records that were delivered
-// before. Brokers may hand out a few more, since whole producer batches are acquired. Of what waits, a range that fits into a batch is
-// given whole, so a batch may have fewer records though more wait. What waits
-// keeps its locks, by renewals, until nobody has polled for five minutes.
+// before. Brokers may hand out a few more, since whole producer batches are
+// acquired. Of what waits, a range that fits into a batch is given whole, so a batch
+// may have fewer records though more wait. What waits keeps its locks, by renewals,
+// until nobody has polled for five minutes.
 func MaxPollRecords(n int) Opt { return optFunc(func(c *config) { c.maxPollRecords = n }) }
 
 // MaxBytes bounds, in bytes of the log, what is fetched and not yet polled, over

@@ -2,13 +2,10 @@ package txnmanager
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/sharetxn/sharetxn"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -159,36 +156,20 @@ func (m *TransactionManager) lookAt(ctx context.Context, topic string) error {
 	if done { // meanwhile, and this transaction may have written to it
 		return nil
 	}
-	var (
-		l     *landing
-		pause backoff
-	)
+	l := m.newLanding(identity{p.id, -1}, false, slices.Values[[]place](nil))
+	l.heir = &p
+	var pause backoff
 	for {
-		err := func() (err error) {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-			defer cancel()
-			if l == nil {
-				all, err := m.partitions(ctx, topic)
-				if err != nil {
-					return err
-				}
-				l = m.newLanding(identity{p.id, -1}, false, maps.Keys(all))
-				l.heir, l.fresh = &p, all
-			}
-			open, err := l.ask(ctx)
-			if len(open) > 0 {
-				m.owe(debt{p, open})
-				return &placeError{open[0], errMarkerLost}
-			}
-			return err
-		}()
+		open, err := l.lookOnce(ctx, topic)
 		switch {
 		case sharetxn.IsFatal(err):
 			return err
-		case errors.Is(err, errMarkerLost):
-			at, _ := errors.AsType[*placeError](err)
-			e := m.failure("Produce", sharetxn.ClassAbortable, fmt.Errorf("%w: a transaction of an earlier producer of the transactional id: %w; run this one again", sharetxn.ErrNotLanded, at.err))
-			e.Topic, e.Partition = at.topic, at.partition
+		case len(open) > 0:
+			m.mu.Lock()
+			m.debts = append(m.debts, debt{p, open})
+			m.mu.Unlock()
+			e := m.failure("Produce", sharetxn.ClassAbortable, fmt.Errorf("%w: a transaction of an earlier producer of the transactional id: %w; run this one again", sharetxn.ErrNotLanded, errMarkerLost))
+			e.Topic, e.Partition = open[0].topic, open[0].partition
 			return e
 		case err == nil && len(l.todo) == 0:
 			m.mu.Lock()
@@ -202,39 +183,22 @@ func (m *TransactionManager) lookAt(ctx context.Context, topic string) error {
 	}
 }
 
-func (m *TransactionManager) owe(d debt) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.debts = append(m.debts, d)
-}
-
-// partitions are those of a topic, by what a broker says now, which keeps their
-// leaders for a landing; none of one that is not there.
-func (m *TransactionManager) partitions(ctx context.Context, topic string) (map[place]bool, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	rt := kmsg.NewMetadataRequestTopic()
-	rt.Topic = kmsg.StringPtr(topic)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, m.clientNow())
-	if err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
-	}
-	all := make(map[place]bool)
-	for _, t := range resp.Topics {
-		if t.Topic == nil || *t.Topic != topic {
-			continue
+// lookOnce asks the leaders of a topic's partitions what is open there, and first
+// which they are, until that is known. A topic that is not there has none.
+func (l *landing) lookOnce(ctx context.Context, topic string) (open []place, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if len(l.fresh) == 0 {
+		there, passing, err := l.m.metadata(ctx, topic)
+		if err != nil {
+			return nil, err
 		}
-		if t.ErrorCode != 0 && t.ErrorCode != kerr.UnknownTopicOrPartition.Code {
-			return nil, fmt.Errorf("metadata: %w", codeError(t.ErrorCode))
+		if code := passing[topic]; code != 0 {
+			return nil, fmt.Errorf("metadata: %w", codeError(code))
 		}
-		for _, p := range t.Partitions {
-			at := place{topic, p.Partition}
-			all[at] = true
-			delete(m.led, at)
-			if p.Leader >= 0 {
-				m.led[at] = p.Leader
-			}
+		for p := range there {
+			l.todo[p], l.fresh[p] = doubt{}, true
 		}
 	}
-	return all, nil
+	return l.ask(ctx)
 }

@@ -250,36 +250,18 @@ func (l *landing) route(ctx context.Context) (map[int32][]place, error) {
 // lookUp asks for the leaders of places. Those of topics that are not there count
 // as doubts.
 func (l *landing) lookUp(ctx context.Context, places []place) error {
-	req := kmsg.NewPtrMetadataRequest()
+	var topics []string
 	for _, t := range byTopic(places) {
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(t.topic)
-		req.Topics = append(req.Topics, rt)
+		topics = append(topics, t.topic)
 	}
-	resp, err := req.RequestWith(ctx, l.m.clientNow())
+	there, passing, err := l.m.metadata(ctx, topics...)
 	if err != nil {
-		return fmt.Errorf("metadata: %w", err)
-	}
-	there := make(map[place]bool)
-	passing := make(map[string]bool)
-	for _, t := range resp.Topics {
-		if t.Topic == nil {
-			continue
-		}
-		// A topic with a passing error has no partitions here, and is no topic that is gone.
-		passing[*t.Topic] = t.ErrorCode != 0 && t.ErrorCode != kerr.UnknownTopicOrPartition.Code
-		for _, p := range t.Partitions {
-			at := place{*t.Topic, p.Partition}
-			there[at] = true
-			if p.Leader >= 0 {
-				l.m.led[at] = p.Leader
-			}
-		}
+		return err
 	}
 	var errs []error
 	for _, p := range places {
 		l.fresh[p] = true
-		if there[p] || passing[p.topic] {
+		if there[p] || passing[p.topic] != 0 {
 			continue
 		}
 		if err := l.doubted(p, errGone); err != nil {
@@ -287,6 +269,38 @@ func (l *landing) lookUp(ctx context.Context, places []place) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// metadata asks which partitions topics have, and takes note of their leaders. A topic
+// with a passing error has no partitions here, and is no topic that is gone.
+func (m *TransactionManager) metadata(ctx context.Context, topics ...string) (there map[place]bool, passing map[string]int16, err error) {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, topic := range topics {
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(topic)
+		req.Topics = append(req.Topics, rt)
+	}
+	resp, err := req.RequestWith(ctx, m.clientNow())
+	if err != nil {
+		return nil, nil, fmt.Errorf("metadata: %w", err)
+	}
+	there, passing = make(map[place]bool), make(map[string]int16)
+	for _, t := range resp.Topics {
+		if t.Topic == nil {
+			continue
+		}
+		if t.ErrorCode != kerr.UnknownTopicOrPartition.Code {
+			passing[*t.Topic] = t.ErrorCode
+		}
+		for _, p := range t.Partitions {
+			at := place{*t.Topic, p.Partition}
+			there[at] = true
+			if p.Leader >= 0 {
+				m.led[at] = p.Leader
+			}
+		}
+	}
+	return there, passing, nil
 }
 
 // denied warns, once for a topic, that ends are not seen there.
