@@ -1,12 +1,15 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
+	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -43,8 +46,8 @@ func ReplicationFactor(n int16) EnsureOpt { return replicationFactor(n) }
 // Errors: class usage for arguments, and for more replicas than brokers;
 // ErrGroupNotEmpty; ErrGuarantee for a group under another guarantee; ErrResetting
 // and ErrMixed; class fatal, with what to grant, where brokers refuse; abortable
-// where a source topic does not exist, or brokers were not reached: what was done
-// by then stays, and the next call goes on.
+// where no broker has come to know a source topic within 3 s, or brokers were not
+// reached: what was done by then stays, and the next call goes on.
 func Ensure(ctx context.Context, cl *sharetxn.Cluster, group string, topics []string, opts ...EnsureOpt) error {
 	const op = "Ensure"
 	var cfg ensureConfig
@@ -72,22 +75,42 @@ func Ensure(ctx context.Context, cl *sharetxn.Cluster, group string, topics []st
 	})
 }
 
+// unknownFor is how long a source topic may be unknown to all brokers before it
+// does not exist: whoever made it a moment ago may be ahead of them.
+const unknownFor = 3 * time.Second
+
 // widest is how many partitions the largest of the topics has.
-func widest(ctx context.Context, client *kgo.Client, op, group string, topics []string) (most int, _ error) {
+func widest(ctx context.Context, client *kgo.Client, op, group string, topics []string) (int, error) {
+	for deadline := time.Now().Add(unknownFor); ; {
+		most, unknown, err := look(ctx, client, group, topics)
+		switch {
+		case err != nil:
+			return 0, err
+		case unknown == "":
+			return most, nil
+		case time.Now().After(deadline) || !lapse.For(ctx, unknownFor/30):
+			return 0, &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, Group: group, Err: fmt.Errorf("source topic %s does not exist, and the ledger must be as wide as the widest: create it first, or mend its name", unknown)}
+		}
+	}
+}
+
+// look gives the most partitions that one of the topics has, and a topic that no
+// broker knows, if there is one.
+func look(ctx context.Context, client *kgo.Client, group string, topics []string) (most int, unknown string, _ error) {
 	infos, refused, err := topic.Describe(ctx, client, topics...)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	for i, name := range topics {
 		if err := refused[name]; err != nil {
-			return 0, topic.Failed("Metadata", group, "Describe on topic "+name, fmt.Errorf("topic %s: %w", name, err))
+			return 0, "", topic.Failed("Metadata", group, "Describe on topic "+name, fmt.Errorf("topic %s: %w", name, err))
 		}
 		if infos[i].Partitions == 0 {
-			return 0, &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, Group: group, Err: fmt.Errorf("source topic %s does not exist, and the ledger must be as wide as the widest: create it first, or mend its name", name)}
+			unknown = name
 		}
 		most = max(most, infos[i].Partitions)
 	}
-	return most, nil
+	return most, unknown, nil
 }
 
 // begin writes the generation where it is missing, and looks whether all
@@ -128,10 +151,7 @@ func otherGuarantee(op, group, guarantee string) error {
 func read(ctx context.Context, co *core.Cluster, client *kgo.Client, group string) (topic.States, error) {
 	name := topic.Name(group)
 	infos, refused, err := topic.Describe(ctx, client, name)
-	if err == nil {
-		err = refused[name]
-	}
-	switch {
+	switch err = cmp.Or(err, refused[name]); {
 	case err != nil:
 		return nil, topic.Failed("Metadata", group, "Describe on topic "+name, fmt.Errorf("topic %s: %w", name, err))
 	case infos[0].Partitions == 0:

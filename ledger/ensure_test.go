@@ -1,14 +1,15 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"context"
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/ledger/entry"
@@ -104,6 +105,34 @@ func TestEnsureBesideMembers(t *testing.T) {
 	}
 	if err := ledger.Ensure(ctx, w.cl, group, []string{"a"}); err != nil {
 		t.Errorf("without: %v", err)
+	}
+	if got := w.generations(ctx, t); !slices.Equal(got, slices.Repeat([]entry.Generation{active(1, ledger.Ledger)}, 2)) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A source topic that was just made may be unknown to all brokers; a moment later
+// it is not.
+func TestEnsureBehindTheSource(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := start(t, broker.Config{Brokers: 3, Topics: map[string]int32{"a": 2}})
+	var asked atomic.Int32
+	w.b.SetIntercept(func(r broker.Request) broker.Action {
+		m, ok := r.Message().(*kmsg.MetadataRequest)
+		if !ok || len(m.Topics) != 1 || *m.Topics[0].Topic != "a" || asked.Add(1) > 5 {
+			return broker.Action{}
+		}
+		resp := m.ResponseKind().(*kmsg.MetadataResponse)
+		rt := kmsg.NewMetadataResponseTopic()
+		rt.Topic, rt.ErrorCode = m.Topics[0].Topic, kerr.UnknownTopicOrPartition.Code
+		resp.Topics = append(resp.Topics, rt)
+		return broker.Action{Answer: resp}
+	})
+	if err := ledger.Ensure(ctx, w.cl, group, []string{"a"}); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n <= 5 {
+		t.Errorf("asked %d times", n)
 	}
 	if got := w.generations(ctx, t); !slices.Equal(got, slices.Repeat([]entry.Generation{active(1, ledger.Ledger)}, 2)) {
 		t.Errorf("%+v", got)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/sharetxn/sharetxn/internal/brokers"
 	"github.com/sharetxn/sharetxn/internal/ledger/rules"
@@ -27,9 +28,58 @@ type requester interface {
 	Request(context.Context, kmsg.Request) (kmsg.Response, error)
 }
 
-// Describe asks for topics, in their order. One that may not be described is
+// ErrDisagree is of brokers that show different topics under one name: it was made
+// anew, and one of them does not know yet.
+var ErrDisagree = errors.New("brokers show different topics under its name")
+
+// Describe asks every live broker for topics, and tells what the one knows that
+// shows most partitions, in the order of names: a topic that was just made or
+// widened is not known to all. One that may not be described is
 // kerr.TopicAuthorizationFailed in errs, by name; the error is for all else.
-func Describe(ctx context.Context, from requester, names ...string) (infos []Info, errs map[string]error, _ error) {
+func Describe(ctx context.Context, cl *kgo.Client, names ...string) (infos []Info, errs map[string]error, _ error) {
+	first, err := ask(ctx, cl, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	answers := make([]answer, len(first.brokers))
+	var wg sync.WaitGroup
+	for i, node := range first.brokers {
+		wg.Go(func() {
+			// One that does not answer knows no more than those that do, once they are not behind.
+			answers[i], _ = ask(ctx, cl.Broker(int(node)), names)
+		})
+	}
+	wg.Wait()
+	infos, errs = make([]Info, len(names)), make(map[string]error)
+	for i, name := range names {
+		for _, a := range append(answers, first) {
+			found, seen := a.found[name], infos[i]
+			if found.Partitions > 0 && seen.Partitions > 0 && found.ID != seen.ID {
+				return nil, nil, fmt.Errorf("metadata of topic %s: %w; try again", name, ErrDisagree)
+			}
+			if found.Partitions > seen.Partitions {
+				infos[i] = found
+			}
+			if err := a.refused[name]; err != nil {
+				errs[name] = err
+			}
+		}
+		if infos[i].Partitions > 0 {
+			delete(errs, name)
+		}
+		infos[i].Brokers = first.brokers
+	}
+	return infos, errs, nil
+}
+
+// answer is what one broker knows; a topic that does not exist is in neither.
+type answer struct {
+	found   map[string]Info
+	refused map[string]error
+	brokers []int32
+}
+
+func ask(ctx context.Context, from requester, names []string) (answer, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = false
 	for _, name := range names {
@@ -39,32 +89,27 @@ func Describe(ctx context.Context, from requester, names ...string) (infos []Inf
 	}
 	kresp, err := from.Request(ctx, req)
 	if err != nil {
-		return nil, nil, err
+		return answer{}, err
 	}
 	resp := kresp.(*kmsg.MetadataResponse)
-	found := make(map[string]Info)
-	errs = make(map[string]error)
+	a := answer{make(map[string]Info), make(map[string]error), nil}
 	for _, t := range resp.Topics {
 		if t.Topic == nil {
 			continue
 		}
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
 		case err == nil:
-			found[*t.Topic] = infoOf(t)
+			a.found[*t.Topic] = infoOf(t)
 		case errors.Is(err, kerr.TopicAuthorizationFailed):
-			errs[*t.Topic] = err
+			a.refused[*t.Topic] = err
 		case !errors.Is(err, kerr.UnknownTopicOrPartition):
-			return nil, nil, fmt.Errorf("metadata of topic %s: %w", *t.Topic, err)
+			return answer{}, fmt.Errorf("metadata of topic %s: %w", *t.Topic, err)
 		}
 	}
-	for _, name := range names {
-		i := found[name]
-		for _, b := range resp.Brokers {
-			i.Brokers = append(i.Brokers, b.NodeID)
-		}
-		infos = append(infos, i)
+	for _, b := range resp.Brokers {
+		a.brokers = append(a.brokers, b.NodeID)
 	}
-	return infos, errs, nil
+	return a, nil
 }
 
 func infoOf(t kmsg.MetadataResponseTopic) Info {
@@ -107,12 +152,21 @@ func Names(ctx context.Context, cl *kgo.Client, ids [][16]byte) (map[[16]byte]st
 }
 
 // one describes a single topic; that it may not be is an error.
-func one(ctx context.Context, from requester, name string) (Info, error) {
-	infos, errs, err := Describe(ctx, from, name)
+func one(ctx context.Context, cl *kgo.Client, name string) (Info, error) {
+	infos, refused, err := Describe(ctx, cl, name)
 	if err != nil {
 		return Info{}, err
 	}
-	return infos[0], errs[name]
+	return infos[0], refused[name]
+}
+
+// shown is the topic as one broker shows it; that it may not is an error.
+func shown(ctx context.Context, cl *kgo.Client, node int32, name string) (Info, error) {
+	a, err := ask(ctx, cl.Broker(int(node)), []string{name})
+	if err != nil {
+		return Info{}, err
+	}
+	return a.found[name], a.refused[name]
 }
 
 // usualReplicas is how often a ledger is replicated where nobody says: as few
@@ -155,7 +209,7 @@ var errBehind = errors.New("not there yet")
 func await(ctx context.Context, cl *kgo.Client, group string, partitions int) error {
 	name := Name(group)
 	err := brokers.Await(ctx, cl, func(ctx context.Context, node int32) error {
-		i, err := one(ctx, cl.Broker(int(node)), name)
+		i, err := shown(ctx, cl, node, name)
 		switch {
 		case err != nil:
 			return fmt.Errorf("broker %d: %w", node, err)

@@ -147,6 +147,83 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// A topic is described by who knows most of it, whoever is asked first; under two
+// ids it is two topics, and nobody can tell which is the newer.
+func TestDescribeWhileBrokersAreBehind(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := start(t, broker.Config{Brokers: 3, Topics: map[string]int32{"a": 4, "b": 2}})
+	live, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, w.cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const refuses = -1
+	for name, tc := range map[string]struct {
+		shown [3]int  // how many partitions of a nodes show, but for 4
+		anew  [3]bool // nodes that show it with another id
+		want  int
+		errs  error
+		err   error
+	}{
+		"all know":             {shown: [3]int{4, 4, 4}, want: 4},
+		"one knows":            {shown: [3]int{0, 0, 4}, want: 4},
+		"one knows, of others": {shown: [3]int{4, 0, 0}, want: 4},
+		"it was widened":       {shown: [3]int{2, 4, 3}, want: 4},
+		"none knows":           {shown: [3]int{0, 0, 0}},
+		"one refuses":          {shown: [3]int{refuses, 4, 0}, want: 4},
+		"none but refusals":    {shown: [3]int{refuses, 0, refuses}, errs: kerr.TopicAuthorizationFailed},
+		"made anew":            {shown: [3]int{4, 2, 4}, anew: [3]bool{false, true, false}, err: topic.ErrDisagree},
+	} {
+		var looks [3]atomic.Int32
+		w.b.SetIntercept(func(r broker.Request) broker.Action {
+			m, ok := r.Message().(*kmsg.MetadataRequest)
+			if !ok || len(m.Topics) != 2 {
+				return broker.Action{}
+			}
+			looks[r.Node].Add(1)
+			resp := m.ResponseKind().(*kmsg.MetadataResponse)
+			resp.Brokers, resp.ControllerID = live.Brokers, live.ControllerID
+			for _, asked := range m.Topics {
+				rt := kmsg.NewMetadataResponseTopic()
+				rt.Topic, rt.TopicID = asked.Topic, w.b.TopicID(*asked.Topic)
+				partitions := 2
+				if *asked.Topic == "a" {
+					partitions = tc.shown[r.Node]
+					if tc.anew[r.Node] {
+						rt.TopicID[0]++
+					}
+				}
+				switch partitions {
+				case 0:
+					rt.ErrorCode = kerr.UnknownTopicOrPartition.Code
+				case refuses:
+					rt.ErrorCode = kerr.TopicAuthorizationFailed.Code
+				}
+				rt.Partitions = make([]kmsg.MetadataResponseTopicPartition, max(0, partitions))
+				resp.Topics = append(resp.Topics, rt)
+			}
+			return broker.Action{Answer: resp}
+		})
+		infos, errs, err := topic.Describe(ctx, w.cl, "b", "a")
+		for node := range looks {
+			if looks[node].Load() == 0 {
+				t.Errorf("%s: broker %d was not asked", name, node)
+			}
+		}
+		if !errors.Is(err, tc.err) {
+			t.Errorf("%s: %v, want %v", name, err, tc.err)
+		}
+		if tc.err != nil {
+			continue
+		}
+		if len(infos) != 2 || infos[0].Partitions != 2 || infos[1].Partitions != tc.want || len(infos[1].Brokers) != 3 {
+			t.Errorf("%s: %+v", name, infos)
+		}
+		if len(errs) > 1 || !errors.Is(errs["a"], tc.errs) {
+			t.Errorf("%s: %v refused", name, errs)
+		}
+	}
+}
+
 // Make returns when the last broker shows the topic; where time is up it names the
 // one that does not.
 func TestMakeIsSeenEverywhere(t *testing.T) {
