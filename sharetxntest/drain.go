@@ -14,7 +14,7 @@ import (
 )
 
 // WaitDrained waits until the group has nothing left of all topics that its
-// members subscribe to or that it ever read: the lag is 0, and no record is
+// members ever subscribed to or that it read: the lag is 0, and no record is
 // acquired or staged. It ends the test, and says what is left, after a minute;
 // in virtual time after an hour of that. A group that was never there is not
 // drained.
@@ -63,6 +63,11 @@ func (c *Cluster) left(ctx context.Context, group string) (left []string, err er
 		return nil, err
 	}
 	topics := groups[group].SubscribedTopics()
+	for _, id := range c.broker.Subscribed(group) {
+		if name := c.broker.TopicName(id); name != "" {
+			topics = append(topics, name)
+		}
+	}
 	states := make(map[string]map[int32]share.PartitionState)
 	for _, s := range c.broker.PartitionStates(group) {
 		name := c.broker.TopicName(s.Topic)

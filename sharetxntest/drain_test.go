@@ -52,7 +52,7 @@ func never(ctx context.Context) error {
 }
 
 // A service that ends by itself when its work is done is drained too, and so is
-// one that found nothing to do.
+// one that found nothing to do: also where nobody looked while it was there.
 func TestDrainedByItself(t *testing.T) {
 	testkit.Deadline(t, time.Minute)
 	worlds(t, func(t *testing.T) {
@@ -62,14 +62,20 @@ func TestDrainedByItself(t *testing.T) {
 			defer cancel()
 			run := make(chan error, 1)
 			go func() { run <- copier{cl: k.Connect(t)}.Run(ctx) }()
-			k.WaitDrained(t, "g")
+			err := k.drained(ctx, "g", nil)
 			cancel()
-			return <-run
+			return errors.Join(err, <-run)
 		}
-		k.RunUntilDrained(t, "g", RunnerFunc(once))
-		k.Feed(t, numbers(10)...)
-		k.RunUntilDrained(t, "g", RunnerFunc(once))
-		wantNumbers(t, k, "out", 10)
+		for _, n := range []int{0, 10, 10} {
+			if err := once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			k.WaitDrained(t, "g") // it has left
+			wantNumbers(t, k, "out", n)
+			k.Feed(t, numbers(10)[n:]...)
+			k.RunUntilDrained(t, "g", RunnerFunc(once))
+			wantNumbers(t, k, "out", 10)
+		}
 	})
 }
 

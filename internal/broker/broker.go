@@ -340,6 +340,9 @@ func (c *Cluster) PartitionStates(group string) []share.PartitionState {
 	return c.engine.PartitionStates(group)
 }
 
+// Subscribed gives the topics that members of a share group ever subscribed to.
+func (c *Cluster) Subscribed(group string) [][16]byte { return c.engine.Subscribed(group) }
+
 // StateOf is the state of one offset in a share group; ok is false outside of
 // the window: below it everything is done.
 func (c *Cluster) StateOf(group, topic string, partition int32, offset int64) (s share.State, owner string, count int16, ok bool) {

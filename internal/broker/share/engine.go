@@ -391,6 +391,18 @@ func (e *Engine) PartitionStates(group string) []PartitionState {
 	return out
 }
 
+// Subscribed gives the topics that members of a group ever subscribed to, but for
+// those whose offsets were deleted since.
+func (e *Engine) Subscribed(group string) [][16]byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := e.groups[group]
+	if g == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(g.begun))
+}
+
 // StateOf tells the state, owner and delivery count of one offset; ok is false
 // where the offset lies outside the window.
 func (e *Engine) StateOf(group string, topic [16]byte, part int32, offset int64) (state State, owner string, count int16, ok bool) {
