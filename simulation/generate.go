@@ -161,7 +161,12 @@ var harms = []struct {
 			g.add(at, "produce", strconv.Itoa(1+g.dice.IntN(10)))
 			g.add(at+g.within(100*time.Millisecond), "hold", pick(g, ps...), "70s")
 		}
-		g.add(at+time.Second, "reset", pick(g, "0s", g.within(at+time.Second).String()))
+		switch g.dice.IntN(4) {
+		case 0:
+			g.add(at+time.Second, "unset", pick(g, "alter", "delete", "group"))
+		default:
+			g.add(at+time.Second, "reset", pick(g, "0s", g.within(at+time.Second).String()))
+		}
 	}},
 	{1, func(g *generator, at time.Duration, _ []string) { g.add(at, "abort", strconv.Itoa(1+g.dice.IntN(4))) }},
 	{2, func(g *generator, at time.Duration, _ []string) { g.add(at, g.mishap()) }},

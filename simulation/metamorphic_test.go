@@ -110,7 +110,7 @@ func peaceful(ops []Op) (kept []Op) {
 // unset leaves out what has records done once more: which ones depends on how far the
 // work was.
 func unset(ops []Op) []Op {
-	return slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return o.Verb == "reset" })
+	return slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return o.Verb == "reset" || o.Verb == "unset" })
 }
 
 // forgetOne has handlers forget what they make of the first record for topic out.

@@ -10,6 +10,7 @@ import (
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -17,20 +18,66 @@ import (
 // killed or are held are members until their sessions end.
 const resetsWithin = 5 * time.Minute
 
-// reset has the operator set the group back to what was fed from a time of the run
-// on, with all that belongs to it. Processes stop for it and start again, but for
-// those that are held: these find out when they go on.
-func (w *world) reset(to time.Duration) {
-	names := w.emptied(func(ctx context.Context) error {
-		if w.setup.Guarantee == processor.Ledger {
-			return w.resetLedger(ctx, to)
-		}
-		return w.setStarts(ctx, to)
-	})
+// resetBy has the operator set the group back, with all that belongs to it. Processes
+// stop for it and start again, but for those that are held: these find out when they
+// go on.
+func (w *world) resetBy(set func(context.Context, *world) error) {
+	names := w.emptied(func(ctx context.Context) error { return set(ctx, w) })
 	w.demandAgain()
 	for _, name := range names {
 		w.start(name)
 	}
+}
+
+// setTo sets the group back to what was fed from a time of the run on.
+func (w *world) setTo(ctx context.Context, to time.Duration) error {
+	if w.setup.Guarantee == processor.Ledger {
+		return w.resetLedger(ctx, to)
+	}
+	return w.setStarts(ctx, to)
+}
+
+// unsets are the ways to give up a group's start offsets. Its ledger, which says what is
+// done, is reset after that: the group may be gone.
+var unsets = map[string]func(context.Context, *world) error{
+	"alter": func(ctx context.Context, w *world) error {
+		return w.giveUp(ctx, func(ctx context.Context, adm *kadm.Client) error {
+			all := make(kadm.Offsets)
+			for p := range w.broker.Partitions(topicIn) {
+				all.Add(kadm.Offset{Topic: topicIn, Partition: p, At: -1, LeaderEpoch: -1})
+			}
+			altered, err := adm.AlterShareGroupOffsets(ctx, group, all)
+			return errors.Join(err, altered.Error())
+		})
+	},
+	"delete": func(ctx context.Context, w *world) error {
+		return w.giveUp(ctx, func(ctx context.Context, adm *kadm.Client) error {
+			deleted, err := adm.DeleteShareGroupOffsets(ctx, group, topicIn)
+			return errors.Join(err, deleted.Error())
+		})
+	},
+	"group": func(ctx context.Context, w *world) error {
+		return w.giveUp(ctx, func(ctx context.Context, adm *kadm.Client) error {
+			deleted, err := adm.DeleteGroups(ctx, group)
+			return errors.Join(err, deleted.Error())
+		})
+	},
+}
+
+// giveUp gives the group's offsets up, unless there are none.
+func (w *world) giveUp(ctx context.Context, how func(context.Context, *kadm.Client) error) error {
+	cl, err := kgo.NewClient(w.kit.Kafka()...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := how(ctx, kadm.NewClient(cl)); err != nil && !errors.Is(err, kerr.GroupIDNotFound) && !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return err
+	}
+	if w.setup.Guarantee == processor.Ledger {
+		return w.resetLedger(ctx, 0)
+	}
+	return nil
 }
 
 // emptied does what needs a group without members, and gives the processes that were

@@ -14,8 +14,20 @@ import (
 // that is has every record done once more.
 func TestResetIsJudged(t *testing.T) {
 	need(t)
-	testkit.Deadline(t, 10*perSeed)
-	whole := func(w *world) { w.reset(0) }
+	testkit.Deadline(t, 20*perSeed)
+	whole := func(w *world) {
+		w.resetBy(func(ctx context.Context, w *world) error { return w.setTo(ctx, 0) })
+	}
+	giveUp := func(way string) func(*world) {
+		return func(w *world) { w.resetBy(unsets[way]) }
+	}
+	giveUpUntold := func(way string) func(*world) {
+		return func(w *world) {
+			for _, name := range w.emptied(func(ctx context.Context) error { return unsets[way](ctx, w) }) {
+				w.start(name)
+			}
+		}
+	}
 	untold := func(w *world) {
 		for _, name := range w.emptied(func(ctx context.Context) error { return w.resetLedger(ctx, 0) }) {
 			w.start(name)
@@ -40,6 +52,16 @@ func TestResetIsJudged(t *testing.T) {
 		{"ledger", "set guarantee ledger", whole, ""},
 		{"staged", "set profile draft95", whole, ""},
 		{"ack-after-commit", "set guarantee ack-after-commit", whole, ""},
+		{"ledger, altered to -1", "set guarantee ledger", giveUp("alter"), ""},
+		{"ledger, deleted", "set guarantee ledger", giveUp("delete"), ""},
+		{"ledger, with the group", "set guarantee ledger", giveUp("group"), ""},
+		{"staged, altered to -1", "set profile draft95", giveUp("alter"), ""},
+		{"staged, deleted", "set profile kip93", giveUp("delete"), ""},
+		{"staged, with the group", "set profile draft95", giveUp("group"), ""},
+		{"ack-after-commit, deleted", "set guarantee ack-after-commit", giveUp("delete"), ""},
+		{"staged, altered to -1, and nobody said so", "set profile draft95", giveUpUntold("alter"), "duplicate"},
+		{"staged, deleted, and nobody said so", "set profile draft95", giveUpUntold("delete"), "duplicate"},
+		{"staged, with the group, and nobody said so", "set profile draft95", giveUpUntold("group"), "duplicate"},
 		{"ledger, and nobody said so", "set guarantee ledger", untold, "duplicate"},
 		{"ledger, and it is not done", "set guarantee ledger", notDone, "lost"},
 		{"staged, and it is not done", "set profile draft95", notDone, "lost"},

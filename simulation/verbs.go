@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,7 +58,13 @@ var verbs = map[string]verb{
 	}},
 	"reset": {"TIME: the group is set back to what was fed from that time of the run on, 0s to all; but for those that are held, its processes stop for it", func(a *arguments) func(*world) {
 		to := a.duration()
-		return func(w *world) { w.reset(to) }
+		return func(w *world) {
+			w.resetBy(func(ctx context.Context, w *world) error { return w.setTo(ctx, to) })
+		}
+	}},
+	"unset": {"HOW: as reset 0s, but that the group's own policy begins at the start, for its start offsets are altered to -1 (alter), deleted (delete), or all of the group is (group)", func(a *arguments) func(*world) {
+		give := a.unset()
+		return func(w *world) { w.resetBy(give) }
 	}},
 	"abort": {"COUNT: so many calls of handlers fail from now on", func(a *arguments) func(*world) {
 		n := a.number(1, 1000)
@@ -157,6 +164,16 @@ var keys = func() map[string]sharetxntest.Key {
 	}
 	return m
 }()
+
+// unset is one of the ways to give up a group's start offsets.
+func (a *arguments) unset() func(context.Context, *world) error {
+	w := a.word("way")
+	way, ok := unsets[w]
+	if !ok {
+		a.fail("%q is no way to give up offsets; there are %q", w, slices.Sorted(maps.Keys(unsets)))
+	}
+	return way
+}
 
 func (a *arguments) key() sharetxntest.Key {
 	w := a.word("API")

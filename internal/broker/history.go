@@ -88,16 +88,24 @@ func (c *Cluster) Facts(ctx context.Context, group string, outputs ...string) (h
 		Topics: make(map[[16]byte]string), Shares: c.PartitionStates(group), Logs: make(map[txn.Partition]history.Log),
 	}
 	topics := make(map[string]bool)
+	source := func(id [16]byte) {
+		f.Topics[id] = c.TopicName(id)
+		topics[f.Topics[id]] = true
+	}
 	for _, s := range f.Shares {
-		f.Topics[s.Topic] = c.TopicName(s.Topic)
-		topics[f.Topics[s.Topic]] = true
+		source(s.Topic)
 	}
 	for _, name := range outputs {
 		topics[name] = true
 	}
 	for _, e := range f.Events {
-		if p, ok := e.(history.Produced); ok {
-			topics[p.Partition.Topic] = true
+		switch e := e.(type) {
+		case history.Produced:
+			topics[e.Partition.Topic] = true
+		case share.Event: // also where the group's offsets were deleted
+			if _, known := f.Topics[e.Topic]; e.Group == group && !known {
+				source(e.Topic)
+			}
 		}
 	}
 	for topic := range topics {

@@ -43,7 +43,7 @@ const headerEvent = "history"
 var types = func() map[string]reflect.Type {
 	all := make(map[string]reflect.Type)
 	for _, e := range []Event{
-		Delivered{}, Staged{}, Unstaged{}, Resolved{}, Lost{}, Decided{}, Expired{}, Released{}, Forgotten{}, Reset{}, Initialised{}, Ended{}, Produced{}, Entry{},
+		Delivered{}, Staged{}, Unstaged{}, Resolved{}, Lost{}, Decided{}, Expired{}, Released{}, Forgotten{}, Reset{}, Started{}, Initialised{}, Ended{}, Produced{}, Entry{},
 		Begun{}, Reported{}, Handled{}, Read{}, Reached{}, Calm{}, Drained{},
 		Source{}, Visible{}, Log{}, Share{},
 	} {

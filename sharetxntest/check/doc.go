@@ -43,7 +43,12 @@
 //
 // When the group is reset (event "reset"), all this begins anew for the records
 // from there on: each is to be done once more, and no transaction of before may
-// commit any more.
+// commit any more. What lies below need not be done. A reset to offset -1 leaves
+// it to the group's policy where that is, which event "started" tells; until then
+// what is due stays as it was:
+//
+//	{"event":"reset","topic":"in","partition":0,"offset":-1}
+//	{"event":"started","topic":"in","partition":0,"offset":0}
 //
 // A rule can only be held against what a history tells: [Report.Unjudged] says
 // which ones it could not be, and why. With guarantee AckAfterCommit duplicates

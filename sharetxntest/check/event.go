@@ -136,11 +136,22 @@ type (
 	// Forgotten: acquired no more, by nobody's act: a new leader does not know of it,
 	// or retention took it.
 	Forgotten struct{ Turn }
-	// Reset: the group's start was set to Offset while it had no members. What lies
-	// there and above is to be done once more, whatever became of it before, and
-	// what lies below need not be done any more. Which transaction was before it and
-	// which after is told by Ended.
+	// Reset: the group's start was set to Offset while it had no members
+	// (AlterShareGroupOffsets). What lies there and above is to be done once more,
+	// whatever became of it before, and what lies below need not be done any more.
+	// Which transaction was before it and which after is told by Ended.
+	//
+	// Offset -1: the start was given up, and the group's reset policy is to say where it
+	// begins (AlterShareGroupOffsets to -1, DeleteShareGroupOffsets, or the group was
+	// deleted). Started tells what it said; as long as it does not, what was to be
+	// done still is.
 	Reset struct{ At }
+	// Started: the group's reset policy set its start to Offset, at the first read of
+	// the partition, or at the first after a Reset to -1. Then it is the second half of
+	// that: what lies at Offset and above is to be done once more, what lies below need
+	// not be done any more, and a transaction that ended between the two is one of
+	// after it.
+	Started struct{ At }
 	// Initialised: InitProducerId gave a transactional id this producer id and
 	// epoch, and fenced all before.
 	Initialised struct {
@@ -259,6 +270,7 @@ func (Expired) event()     {}
 func (Released) event()    {}
 func (Forgotten) event()   {}
 func (Reset) event()       {}
+func (Started) event()     {}
 func (Initialised) event() {}
 func (Ended) event()       {}
 func (Produced) event()    {}

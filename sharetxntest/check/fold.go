@@ -62,6 +62,7 @@ type story struct {
 	records map[Place]map[int64]*record
 	past    map[Place]map[int64][]*record // before resets
 	resets  map[Place]reset               // the latest
+	givenUp map[Place]reset               // those to -1 that no start has followed yet
 	newest  int64                         // generation of the ledger
 	txns    map[Txn]*transaction
 	visible map[Place]map[int64]*Visible
@@ -81,9 +82,13 @@ type readings struct {
 	reached int64 // it passed all below
 }
 
+// unset is the Offset of a Reset that leaves the start to the group's policy.
+const unset = -1
+
 // reset is what is left of a Reset.
 type reset struct {
 	start      int64
+	line       int
 	generation int64 // of the ledger, the newest before
 }
 
@@ -101,7 +106,7 @@ type pause struct {
 
 func fold(h *History) *story {
 	s := &story{
-		History: h, records: make(map[Place]map[int64]*record), past: make(map[Place]map[int64][]*record), resets: make(map[Place]reset), txns: make(map[Txn]*transaction), visible: make(map[Place]map[int64]*Visible),
+		History: h, records: make(map[Place]map[int64]*record), past: make(map[Place]map[int64][]*record), resets: make(map[Place]reset), givenUp: make(map[Place]reset), txns: make(map[Txn]*transaction), visible: make(map[Place]map[int64]*Visible),
 		logs: make(map[Place]Log), shares: make(map[Place]Share), readers: make(map[string]map[Place]*readings), names: make(map[int64]string),
 		told: make(map[string]bool),
 	}
@@ -150,7 +155,12 @@ func fold(h *History) *story {
 				s.calm[n-1].to, s.calm[n-1].drained = l.Time, true
 			}
 		case Reset:
-			s.reset(e, line)
+			s.reset(e.Place, reset{e.Offset, line, s.newest})
+		case Started:
+			if r, ok := s.givenUp[e.Place]; ok {
+				r.start = e.Offset
+				s.reset(e.Place, r)
+			}
 		case Source, Visible: // below, since they may stand before what they belong to
 		case Log:
 			s.logs[e.Place] = e
@@ -177,17 +187,22 @@ func fold(h *History) *story {
 	return s
 }
 
-// reset begins the way of a partition's records anew.
-func (s *story) reset(e Reset, line int) {
-	s.resets[e.Place] = reset{e.Offset, s.newest}
-	if s.past[e.Place] == nil {
-		s.past[e.Place] = make(map[int64][]*record)
+// reset begins the way of a partition's records anew, once it is known from where.
+func (s *story) reset(p Place, to reset) {
+	if to.start == unset {
+		s.givenUp[p] = to
+		return
 	}
-	for o, r := range s.records[e.Place] {
-		if o >= e.Offset {
-			r.until = line
-			s.past[e.Place][o] = append(s.past[e.Place][o], r)
-			s.records[e.Place][o] = &record{state: Available}
+	delete(s.givenUp, p)
+	s.resets[p] = to
+	if s.past[p] == nil {
+		s.past[p] = make(map[int64][]*record)
+	}
+	for o, r := range s.records[p] {
+		if o >= to.start {
+			r.until = to.line
+			s.past[p][o] = append(s.past[p][o], r)
+			s.records[p][o] = &record{state: Available}
 		}
 	}
 }

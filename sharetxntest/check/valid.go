@@ -30,6 +30,11 @@ func wrong(e Event) string {
 	case Forgotten:
 		return e.Turn.wrong()
 	case Reset:
+		if e.Offset == unset {
+			e.Offset = 0
+		}
+		return e.At.wrong()
+	case Started:
 		return e.At.wrong()
 	case Produced:
 		return e.Range.wrong()

@@ -26,8 +26,10 @@ func (f Facts) History(g check.Guarantee) *check.History {
 	}
 	add := func(e check.Event) { h.Lines = append(h.Lines, check.Line{Event: e}) }
 	sources := make(map[string]bool)
+	for _, name := range f.Topics {
+		sources[name] = true
+	}
 	for _, s := range f.Shares {
-		sources[f.Topics[s.Topic]] = true
 		add(check.Share{Place: place(f.Topics[s.Topic], s.Partition), Start: s.Start, End: s.End, Acquired: s.Acquired, Staged: s.Pending})
 	}
 	for at, l := range f.Logs {
@@ -114,6 +116,10 @@ func (f Facts) turn(e share.Event) check.Event {
 	case share.EventReset:
 		if t.Group == "" {
 			return check.Reset{At: check.At{Place: t.Place, Offset: t.First}}
+		}
+	case share.EventStarted:
+		if t.Group == "" {
+			return check.Started{At: check.At{Place: t.Place, Offset: t.First}}
 		}
 	}
 	return nil

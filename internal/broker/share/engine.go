@@ -212,12 +212,18 @@ func (e *Engine) newPartition(k partKey, start int64) *partition {
 		p.touch = func() { e.changed.note(k) }
 	}
 	if e.cfg.Observe != nil {
-		p.observe = func(ev Event) {
-			ev.Group, ev.Topic, ev.Partition = k.group, k.topic, k.part
-			e.cfg.Observe(ev)
-		}
+		p.observe = func(ev Event) { e.observe(k, ev) }
 	}
 	return p
+}
+
+// observe tells what happened to a share partition, whether it is loaded or not.
+func (e *Engine) observe(k partKey, ev Event) {
+	if e.cfg.Observe == nil {
+		return
+	}
+	ev.Group, ev.Topic, ev.Partition = k.group, k.topic, k.part
+	e.cfg.Observe(ev)
 }
 
 // partition gives a loaded share partition with the group's present limits;
@@ -331,10 +337,17 @@ func (e *Engine) DeleteGroup(name string) int16 {
 func (e *Engine) forget(which func(partKey) bool) {
 	for k := range e.parts {
 		if which(k) {
-			delete(e.parts, k)
-			e.changed.note(k)
+			e.unset(k)
 		}
 	}
+}
+
+// unset removes a share partition, which may not be loaded: where the group starts
+// there is the reset policy's to say. e.mu is held.
+func (e *Engine) unset(k partKey) {
+	delete(e.parts, k)
+	e.changed.note(k)
+	e.observe(k, Event{Kind: EventReset, First: -1, Last: -1, To: Available})
 }
 
 // pending tells whether the group has staged records; e.mu is held.

@@ -15,7 +15,8 @@ const (
 	EventReleased                    // given back by member or session: To is the state now
 	EventRolledBack                  // staged, and undone before the answer (profile KIP93)
 	EventForgotten                   // acquired no more, by nobody's act: a new leader does not know of it, or retention took it; To is the state now
-	EventReset                       // the partition's start was set to First: what lies there and above begins anew
+	EventReset                       // the partition's start was set to First: what lies there and above begins anew; -1: the group's reset policy is to set it
+	EventStarted                     // the group's reset policy set the partition's start to First, since somebody reads it who found none
 )
 
 // LostWhy is how a staged record was lost to its transaction (design 5).

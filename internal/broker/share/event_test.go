@@ -151,7 +151,7 @@ func TestEvents(t *testing.T) {
 				a := r.user("a")
 				epoch := a.join()
 				a.fetch(exactly(4))
-				if len(got) != 1 || got[0].Kind != EventAcquired {
+				if len(got) != 2 || got[0].Kind != EventStarted || got[0].First != 0 || got[1].Kind != EventAcquired {
 					t.Fatalf("%v, %s: at first %+v", p, c.name, got)
 				}
 				for _, do := range c.before {

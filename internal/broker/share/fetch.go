@@ -361,7 +361,9 @@ func (e *Engine) load(ctx context.Context, k partKey, topic string) int16 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.parts[k] == nil {
-		e.parts[k] = e.newPartition(k, start)
+		p := e.newPartition(k, start)
+		e.parts[k] = p
+		p.tell(Event{Kind: EventStarted, To: Available}, entry{first: start, last: start})
 	}
 	return codeNone
 }

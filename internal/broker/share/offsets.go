@@ -132,7 +132,7 @@ func (e *Engine) setStart(k partKey, start int64) {
 		g.epoch, g.target = 1, 1
 	}
 	if start < 0 {
-		e.forget(func(x partKey) bool { return x == k })
+		e.unset(k)
 	} else {
 		p := e.newPartition(k, start)
 		p.write()

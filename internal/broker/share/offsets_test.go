@@ -2,6 +2,7 @@ package share
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -157,4 +158,70 @@ func TestAlterAndDeleteOffsets(t *testing.T) {
 	r.alter("in", map[int32]int64{0: -1})
 	u.epoch = 0
 	wantGot(t, "-1 leaves it to the policy", u.fetch(), [3]int64{0, 9, 1})
+}
+
+// Each form in which a group loses its start is told, with where it begins now, or
+// that its policy is to say so; what the policy said then is told at the next read.
+func TestResetsAreTold(t *testing.T) {
+	ctx := testkit.Deadline(t, time.Minute)
+	for _, c := range []struct {
+		name string
+		do   func(*rig) int16
+		want []Event // beside those of records; at the read before, then, and at the read after
+	}{
+		{"nothing", func(*rig) int16 { return codeNone }, []Event{{Kind: EventStarted, First: 0}}},
+		{"to an offset", func(r *rig) int16 { return r.alter("in", map[int32]int64{0: 2}).ErrorCode },
+			[]Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: 2}}},
+		{"to -1", func(r *rig) int16 { return r.alter("in", map[int32]int64{0: -1}).ErrorCode },
+			[]Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: -1}, {Kind: EventStarted, First: 0}}},
+		{"to -1 twice, of which the second finds nothing", func(r *rig) int16 {
+			r.alter("in", map[int32]int64{0: -1})
+			return r.alter("in", map[int32]int64{0: -1}).ErrorCode
+		}, []Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: -1}, {Kind: EventReset, First: -1}, {Kind: EventStarted, First: 0}}},
+		{"to -1, and then to an offset", func(r *rig) int16 {
+			r.alter("in", map[int32]int64{0: -1})
+			return r.alter("in", map[int32]int64{0: 3}).ErrorCode
+		}, []Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: -1}, {Kind: EventReset, First: 3}}},
+		{"to -1, by a policy that passes over all", func(r *rig) int16 {
+			latest := "latest"
+			if err := r.e.SetGroupConfig("g", map[string]*string{configReset: &latest}); err != nil {
+				r.t.Fatal(err)
+			}
+			return r.alter("in", map[int32]int64{0: -1}).ErrorCode
+		}, []Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: -1}, {Kind: EventStarted, First: 4}}},
+		{"offsets deleted", func(r *rig) int16 { return r.forget("in").ErrorCode },
+			[]Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: -1}, {Kind: EventStarted, First: 0}}},
+		{"group deleted", func(r *rig) int16 { return r.e.DeleteGroup("g") },
+			[]Event{{Kind: EventStarted, First: 0}, {Kind: EventReset, First: -1}, {Kind: EventStarted, First: 0}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []Event
+			r := newRig(ctx, t, nil, func(cfg *Config) {
+				cfg.Observe = func(e Event) {
+					if e.Kind == EventReset || e.Kind == EventStarted {
+						got = append(got, e)
+					}
+				}
+			})
+			r.add(4)
+			u := r.user("a")
+			u.join()
+			wantGot(t, "at first", u.fetch(), [3]int64{0, 3, 1})
+			u.heartbeat(-1)
+			if code := c.do(r); code != codeNone {
+				t.Fatalf("refused with %d", code)
+			}
+			u = r.user("b")
+			u.join()
+			u.fetch()
+			r.e.mu.Lock() // under which Observe is called
+			defer r.e.mu.Unlock()
+			for i := range c.want {
+				c.want[i].Group, c.want[i].Topic, c.want[i].Last, c.want[i].To = "g", r.in, c.want[i].First, Available
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("told\n%+v, want\n%+v", got, c.want)
+			}
+		})
+	}
 }
