@@ -40,6 +40,20 @@ func (l topicList) Set(s string) error {
 
 // runBroker serves until ctx ends.
 func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cfg, err := brokerConfig(args, stderr)
+	if err != nil {
+		return err
+	}
+	c, err := broker.Start(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return serveBroker(ctx, c, stdout)
+}
+
+// brokerConfig reads the command line.
+func brokerConfig(args []string, stderr io.Writer) (broker.Config, error) {
 	topics := topicList{}
 	fs := flag.NewFlagSet("sharetxn broker", flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -52,11 +66,11 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	verbose := fs.Bool("verbose", false, "log to standard error")
 	fs.Var(topics, "topic", "topic to create, NAME:PARTITIONS with at least 1; repeatable. One that a client asks for comes into being with 1, where the client allows that, as on Kafka")
 	if err := parse(fs, args); err != nil {
-		return err
+		return broker.Config{}, err
 	}
-	bad := func(format string, a ...any) error {
+	bad := func(format string, a ...any) (broker.Config, error) {
 		fmt.Fprintf(stderr, "sharetxn broker: "+format+"\n", a...)
-		return errUsage
+		return broker.Config{}, errUsage
 	}
 	host, portText, err := net.SplitHostPort(*listen)
 	if err != nil {
@@ -92,11 +106,11 @@ func runBroker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if *verbose {
 		cfg.Logger = slog.New(slog.NewTextHandler(stderr, nil))
 	}
-	c, err := broker.Start(cfg)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+	return cfg, nil
+}
+
+// serveBroker says where the cluster listens, and waits until it or ctx ends.
+func serveBroker(ctx context.Context, c *broker.Cluster, stdout io.Writer) error {
 	if _, err := fmt.Fprintln(stdout, "listening:", strings.Join(c.Seeds(), ",")); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 type killable struct {
 	t    *testing.T
 	args []string
+	doom *doom // of the next process; nil: it is the program itself
 	cmd  *exec.Cmd
 }
 
@@ -49,7 +51,15 @@ func (k *killable) start(ctx context.Context) {
 		k.t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, self, k.args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	as := asProgram + "=1"
+	if k.doom != nil {
+		text, err := json.Marshal(k.doom)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		as = asDoomed + "=" + string(text)
+	}
+	cmd.Env = append(os.Environ(), as)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -69,6 +79,14 @@ func (k *killable) kill() {
 	k.t.Helper()
 	_ = k.cmd.Process.Kill()
 	k.dead()
+}
+
+// end ends the process if there is one, for tests that may be over amid its death.
+func (k *killable) end() {
+	if k.cmd.ProcessState == nil {
+		_ = k.cmd.Process.Kill()
+		_ = k.cmd.Wait()
+	}
 }
 
 // dead waits until the process is dead, and fails the test unless it was killed.

@@ -34,6 +34,7 @@ type job struct {
 	Case      string
 	Step      string // at which it kills itself; none: it works until its standard input ends
 	Journal   string
+	History   string // a chronicle's file, for what it is told of its transactions; none: it is not noted
 }
 
 func (j job) profile() sharetxn.Profile {
@@ -53,24 +54,24 @@ func (j job) in() string   { return "in-" + j.Case }
 func (j job) out() string  { return "out-" + j.Case }
 func (j job) dead() string { return "dead-" + j.Case }
 
-// Words of a journal's lines, each followed by one more word.
+// Words of a witness's lines, each followed by one more word.
 const (
 	wordCall = "call" // of the handler, for a value
 	wordDone = "done" // records that the ledger told to be done
 	wordKill = "kill" // the process kills itself at this step
 )
 
-// journal is a file of lines that survive the process that writes them.
-type journal struct{ file *os.File }
+// witness is a file of lines that survive the process that writes them.
+type witness struct{ file *os.File }
 
-func (l journal) line(word string, of any) {
+func (l witness) line(word string, of any) {
 	if _, err := fmt.Fprintln(l.file, word, of); err != nil {
 		panic(err) // what happened must not go unwritten
 	}
 }
 
 // OnLedger implements sharetxn.HookLedger.
-func (l journal) OnLedger(e sharetxn.LedgerEvent) {
+func (l witness) OnLedger(e sharetxn.LedgerEvent) {
 	if e.Event == sharetxn.LedgerDone {
 		l.line(wordDone, e.Records)
 	}
@@ -93,7 +94,7 @@ func (r reader) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.D
 }
 
 // dieAt writes down that it comes to that, and ends the process as a crash does.
-func (l journal) dieAt(step string) {
+func (l witness) dieAt(step string) {
 	l.line(wordKill, step)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {} // not one instruction more
@@ -119,14 +120,23 @@ func (j job) serve(until io.Reader) error {
 		return err
 	}
 	defer file.Close()
-	log := journal{file}
+	log := witness{file}
 	var met atomic.Bool
 	step := func(step string) {
 		if step == j.Step && met.CompareAndSwap(false, true) {
 			log.dieAt(step)
 		}
 	}
-	cl, err := j.connect(sharetxn.WithHooks(log), sharetxn.Kafka(kgo.WithHooks(reader(step))))
+	opts := []sharetxn.Opt{sharetxn.WithHooks(log), sharetxn.Kafka(kgo.WithHooks(reader(step)))}
+	if j.History != "" {
+		events, err := openChronicle(j.History)
+		if err != nil {
+			return err
+		}
+		defer events.file.Close()
+		opts = append(opts, sharetxn.WithHooks(events))
+	}
+	cl, err := j.connect(opts...)
 	if err != nil {
 		return err
 	}
@@ -220,17 +230,23 @@ func (s *service) output() []byte {
 }
 
 // lines are what the service wrote down under a word.
-func (s *service) lines(word string) (of []string) {
+func (s *service) lines(word string) []string {
 	s.t.Helper()
-	file, err := os.Open(s.job.Journal)
+	return wordsOf(s.t, s.job.Journal, word)
+}
+
+// wordsOf are the lines of a witness's file under a word.
+func wordsOf(t *testing.T, path, word string) (of []string) {
+	t.Helper()
+	file, err := os.Open(path)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer file.Close()
 	for in := bufio.NewScanner(file); in.Scan(); {
 		w, rest, ok := strings.Cut(in.Text(), " ")
 		if !ok {
-			s.t.Fatalf("not a line of a journal: %q", in.Text())
+			t.Fatalf("not a line of a witness: %q", in.Text())
 		}
 		if w == word {
 			of = append(of, rest)

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -68,8 +69,14 @@ type Config struct {
 	// not synced, so not the loss of power. A cluster that cannot write there any more
 	// ends: see Done. Topics that are there stay as they are, and AddNode fails.
 	Data string
+	// OnWrite adds changes to the journal in Data, in place of the file's own Write:
+	// see journal.Journal.OnWrite.
+	OnWrite func(file io.Writer, changes []byte) (int, error)
 
-	History   bool // keep what happens, for Facts
+	History bool // keep what happens, for Facts
+	// Witness is told of each event of the History, in order, before anything comes of
+	// it: what it writes down outlives the process. It must not call back.
+	Witness   func(history.Event)
 	Intercept Intercept
 	Logger    *slog.Logger // default: none
 }
@@ -153,7 +160,7 @@ func Start(cfg Config) (*Cluster, error) {
 	}
 	c.die, c.cancel = context.WithCancel(context.Background())
 	if cfg.History {
-		c.history = &history.Recorder{}
+		c.history = &history.Recorder{Witness: cfg.Witness}
 	}
 	txns := txn.Config{Backend: backend{c}, MaxTimeout: cfg.MaxTxnTimeout, StateTopic: StateTopic, Logger: cfg.Logger, Die: c.die, Observe: history.Observe[txn.Event](c.history),
 		Initialised: history.Observe[txn.Initialised](c.history),

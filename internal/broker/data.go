@@ -68,6 +68,9 @@ func openData(cfg Config) (*data, map[mend.Log]mend.Found, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("broker: %w", errors.Join(err, lock.Close()))
 	}
+	if cfg.OnWrite != nil {
+		j.OnWrite(cfg.OnWrite)
+	}
 	d := &data{lock: lock, journal: j}
 	if err := d.identify(cfg); err != nil {
 		return nil, nil, fmt.Errorf("broker: folder %s: %w", cfg.Data, errors.Join(err, d.close()))

@@ -51,8 +51,10 @@ type Facts struct {
 }
 
 // Recorder keeps events in the order in which they are told. Safe for
-// concurrent use; Add is quick and calls nobody.
+// concurrent use; Add is quick and calls nobody but the Witness.
 type Recorder struct {
+	Witness func(Event) // is told of each event before Add returns, in order; nil: nobody
+
 	mu     sync.Mutex
 	events []Event
 	times  []time.Time
@@ -63,6 +65,9 @@ func (r *Recorder) Add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events, r.times = append(r.events, e), append(r.times, time.Now())
+	if r.Witness != nil {
+		r.Witness(e)
+	}
 }
 
 // Observe gives the function by which events of one kind are told to r; nil for

@@ -31,6 +31,7 @@ type Journal struct {
 	turn    chan struct{}
 	err     error // why nothing is written any more
 	closed  bool
+	onWrite func(file io.Writer, changes []byte) (int, error)
 
 	kick chan struct{} // wakes the writer
 	stop chan struct{} // closed when it is to end
@@ -197,6 +198,15 @@ func (j *Journal) Close() error {
 	return err
 }
 
+// OnWrite has fn add changes to the file, in place of the file's own Write. A test
+// that ends its process before, amid or after a write is what it is for. A file
+// that is written anew is not added to.
+func (j *Journal) OnWrite(fn func(file io.Writer, changes []byte) (int, error)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.onWrite = fn
+}
+
 // write is the writer: it alone touches the file, and holds no lock over that.
 func (j *Journal) write() {
 	defer close(j.done)
@@ -216,14 +226,14 @@ func (j *Journal) write() {
 
 func (j *Journal) writePending() {
 	j.mu.Lock()
-	out, upTo := j.pending, j.changes
+	out, upTo, onWrite := j.pending, j.changes, j.onWrite
 	j.pending = nil
 	var all []byte
 	if size := j.size + int64(len(out)); size > compactAt && size > 4*j.live {
 		all = j.snapshot()
 	}
 	j.mu.Unlock()
-	err := j.save(out, all)
+	err := j.save(out, all, onWrite)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.written = upTo; err != nil && j.err == nil {
@@ -242,10 +252,14 @@ func (j *Journal) snapshot() []byte {
 	return out
 }
 
-// save adds out to the file, or has all take its place in one step.
-func (j *Journal) save(out, all []byte) error {
+// save adds out to the file, by onWrite if there is one, or has all take its
+// place in one step.
+func (j *Journal) save(out, all []byte, onWrite func(io.Writer, []byte) (int, error)) error {
 	if all == nil {
-		n, err := j.file.Write(out)
+		if onWrite == nil {
+			onWrite = io.Writer.Write
+		}
+		n, err := onWrite(j.file, out)
 		j.size += int64(n)
 		return err
 	}

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -274,5 +275,35 @@ func TestLock(t *testing.T) {
 	_ = next.Close()
 	if _, err := Lock(filepath.Join(dir, "lock")); err == nil {
 		t.Error("a file was taken for a folder")
+	}
+}
+
+// Who adds to the file in its place decides what is in it: what was left half done is
+// not there for the next process, and what was whole before is.
+func TestOnWrite(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	path := filepath.Join(t.TempDir(), "state")
+	j := open(t, path)
+	j.Put("a", []byte("1"))
+	flush(t, j)
+	torn := errors.New("torn")
+	j.OnWrite(func(file io.Writer, changes []byte) (int, error) {
+		n, err := file.Write(changes[:len(changes)/2])
+		return n, errors.Join(err, torn)
+	})
+	j.Put("b", []byte("2"))
+	if err := j.Flush(); !errors.Is(err, torn) {
+		t.Errorf("flush: %v", err)
+	}
+	if err := j.Close(); !errors.Is(err, torn) {
+		t.Errorf("close: %v", err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, open(t, path), "a1")
+	if now, err := os.Stat(path); err != nil || now.Size() >= int64(len(raw)) {
+		t.Errorf("nothing was cut off: %v, %v", now, err)
 	}
 }
