@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,37 @@ import (
 	"github.com/sharetxn/sharetxn/processor"
 	"github.com/sharetxn/sharetxn/sharetxntest/check"
 )
+
+// The page has each death, and says which ones profile KIP93 concedes.
+func TestBrokerDiesPage(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	text, err := os.ReadFile("../../docs/matrix.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## A broker dies\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	told := make(map[string]string) // what KIP93 does, by name
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, " | "); len(cells) == 5 {
+			for name := range strings.SplitSeq(cells[1], ", ") {
+				told[name] = cells[3]
+			}
+		}
+	}
+	for _, d := range deaths {
+		want := "once"
+		if d.window {
+			want = "window 2"
+		}
+		if told[d.name] != want {
+			t.Errorf("%s: the page says %q, want %q", d.name, told[d.name], want)
+		}
+	}
+	if len(told) != len(deaths)+1 { // and the table's head
+		t.Errorf("the page has %q", slices.Sorted(maps.Keys(told)))
+	}
+}
 
 // lives are a broker's, one after the other on one folder. Each ends in a case of
 // its own, and the next one serves the rest of that.
