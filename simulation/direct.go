@@ -93,7 +93,7 @@ func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error
 
 // settle asks until a transaction whose outcome is unknown has one: its records are
 // held until then, and the next poll may wait for just these.
-func (p *process) settle(out *producer.Producer, err error) error {
+func (p *process) settle(out interface{ InitTransactions(context.Context) error }, err error) error {
 	for {
 		asked := out.InitTransactions(p.soft)
 		if !errors.Is(asked, sharetxn.ErrOutcomeUnknown) || sharetxn.IsFatal(asked) || !lapse.For(p.soft, 200*time.Millisecond) {

@@ -43,7 +43,7 @@ func (g *generator) setup(seed uint64) Setup {
 		s.Guarantee = processor.AckAfterCommit
 	}
 	if s.Guarantee == processor.Staged {
-		s.Form = pick(g, FormProcessor, FormProcessor, FormClosure, FormExplicit)
+		s.Form = pick(g, FormProcessor, FormProcessor, FormClosure, FormExplicit, FormAcknowledger)
 	}
 	s.Partitions = pick(g, 1, 3, 3, 6)
 	s.Lock = pick(g, 5*time.Second, 10*time.Second, 15*time.Second)

@@ -8,7 +8,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/testkit"
 )
 
-// A handler of either kind that forgets an output is found, and calls that fail
+// A handler of either kind, and one whose outputs are kept elsewhere, that forgets an output is found, and calls that fail
 // half-way are not.
 func TestHandlersAreJudged(t *testing.T) {
 	need(t)
@@ -21,6 +21,8 @@ func TestHandlersAreJudged(t *testing.T) {
 		{"each, and it forgets", "set handler each", true},
 		{"batch", "set handler batch", false},
 		{"batch, and it forgets", "set handler batch", true},
+		{"acknowledger", "set form acknowledger", false},
+		{"acknowledger, and it forgets", "set form acknowledger", true},
 		{"batch with the ledger", "set handler batch\nset guarantee ledger", false},
 		{"batch with the ledger, and it forgets", "set handler batch\nset guarantee ledger", true},
 	} {

@@ -28,6 +28,7 @@ var variants = []variant{
 	{"many members, many records", func(s *Setup) { s.Members, s.Batch, s.Concurrency = 4, 500, 8 }},
 	{"closure", func(s *Setup) { s.Form = FormClosure }},
 	{"explicit, three ids in turn", func(s *Setup) { s.Form, s.IDs, s.Batch = FormExplicit, 3, 7 }},
+	{"acknowledger, three members, small batches", func(s *Setup) { s.Form, s.Members, s.Batch = FormAcknowledger, 3, 4 }},
 	{"all of a poll in one call", func(s *Setup) { s.Handler, s.Members = HandlerBatch, 2 }},
 	{"kip93", func(s *Setup) { s.Profile = sharetxn.ProfileKIP93 }},
 	{"kip93, closure, two members", func(s *Setup) { s.Profile, s.Form, s.Members = sharetxn.ProfileKIP93, FormClosure, 2 }},

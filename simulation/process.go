@@ -111,12 +111,16 @@ func (p *process) supervise() {
 // live is one life, on connections of its own.
 func (p *process) live() error {
 	cl := p.w.kit.Connect(p.w.t, sharetxn.Kafka(kgo.Dialer(p.gate.Dial)), sharetxn.Logger(slog.New(slog.DiscardHandler)),
-		sharetxn.WithHooks(&watch{journal: p.w.journal, process: p.name, members: &p.w.members, unknown: make(map[string]bool)}))
+		sharetxn.WithHooks(&watch{world: p.w, process: p.name, unknown: make(map[string]bool)}))
 	defer cl.Close()
-	if p.w.setup.Form == FormProcessor {
+	switch p.w.setup.Form {
+	case FormProcessor:
 		return p.process(cl)
+	case FormAcknowledger:
+		return p.carry(cl)
+	default:
+		return p.direct(cl)
 	}
-	return p.direct(cl)
 }
 
 // process lives with package processor.

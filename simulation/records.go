@@ -77,6 +77,12 @@ func (s spot) String() string { return s.topic + "/" + s.value }
 // published is how often each record is there.
 type published map[spot]int
 
+func (p published) add(rs []*kgo.Record) {
+	for _, r := range rs {
+		p[spot{r.Topic, string(r.Value)}]++
+	}
+}
+
 // times is how often what is made of a record is there, as far as any of it tells.
 func (p published) times(value string) (n int) {
 	for s, of := range expected([]string{value}) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/lapse"
 	"github.com/sharetxn/sharetxn/ledger"
 	"github.com/sharetxn/sharetxn/processor"
@@ -128,6 +129,12 @@ func (w *world) ended() error {
 	if open := w.hanging(); len(open) > 0 {
 		return errors.New(open[0])
 	}
+	for _, t := range w.broker.Transactions() { // of one that only acknowledges no log tells
+		switch t.Status {
+		case txn.Ongoing, txn.PrepareCommit, txn.PrepareAbort:
+			return fmt.Errorf("transaction %s is %v", t.ID, t.Status)
+		}
+	}
 	return nil
 }
 
@@ -170,7 +177,13 @@ func (w *world) setStarts(ctx context.Context, to time.Duration) error {
 // back: what it works on is published once more than it is now, and of what it
 // passes over nothing is.
 func (w *world) demandAgain() {
-	got, _, wrong := w.published()
+	var got published
+	var wrong []string
+	if w.setup.Form == FormAcknowledger {
+		got, wrong = w.due()
+	} else {
+		got, _, wrong = w.published()
+	}
 	for _, x := range wrong {
 		w.blame("%s", x)
 	}

@@ -43,19 +43,21 @@ func TestParseRefuses(t *testing.T) {
 		"set lock 2m":                            "set lock:",
 		"set brokers 0":                          "set brokers:",
 		"set guarantee ledger\nset form closure": "form closure: guarantee ledger is the Processor's",
-		"produce 3":                              `"produce" is neither set nor a time`,
-		"-1s produce 3":                          `"-1s" is neither set nor a time`,
-		"1s":                                     "no operation at 1s",
-		"1s dance":                               `there is no operation "dance"`,
-		"1s produce":                             "a number is missing; it is: produce COUNT",
-		"1s produce many":                        `"many" is no number`,
-		"1s produce 3 4":                         `["4"] is too much`,
-		"1s hold p0 long":                        `"long" is no duration`,
-		"1s fault Fetch 1 lose-answer":           `"Fetch" is no API`,
-		"1s fault EndTxn 1 explode":              `"explode" is no action`,
-		"1s fault EndTxn 0 lose-answer":          `"0" is no number`,
-		"1s fault EndTxn 1 leader in 0":          "a number is missing",
-		"1s part 1 1 3s":                         "parted from itself",
+		"set guarantee ack-after-commit\nset form acknowledger": "form acknowledger: guarantee ack-after-commit is the Processor's",
+		"1s unset all":                  `"all" is no way to give up offsets; there are ["alter" "delete" "group"]`,
+		"produce 3":                     `"produce" is neither set nor a time`,
+		"-1s produce 3":                 `"-1s" is neither set nor a time`,
+		"1s":                            "no operation at 1s",
+		"1s dance":                      `there is no operation "dance"`,
+		"1s produce":                    "a number is missing; it is: produce COUNT",
+		"1s produce many":               `"many" is no number`,
+		"1s produce 3 4":                `["4"] is too much`,
+		"1s hold p0 long":               `"long" is no duration`,
+		"1s fault Fetch 1 lose-answer":  `"Fetch" is no API`,
+		"1s fault EndTxn 1 explode":     `"explode" is no action`,
+		"1s fault EndTxn 0 lose-answer": `"0" is no number`,
+		"1s fault EndTxn 1 leader in 0": "a number is missing",
+		"1s part 1 1 3s":                "parted from itself",
 	} {
 		_, err := Parse(strings.NewReader(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -68,7 +70,7 @@ func TestParseRefuses(t *testing.T) {
 // same each time.
 func TestGenerate(t *testing.T) {
 	testkit.Deadline(t, time.Minute)
-	seen := make(map[string]bool)
+	seen, kinds := make(map[string]bool), make(map[string]bool)
 	for seed := range uint64(500) {
 		s := Generate(seed)
 		again, err := Parse(strings.NewReader(s.String()))
@@ -78,6 +80,7 @@ func TestGenerate(t *testing.T) {
 		if again.String() != s.String() || Generate(seed).String() != s.String() || !reflect.DeepEqual(again.Setup, s.Setup) {
 			t.Errorf("seed %d: read again it is\n%s\nand it was\n%s", seed, again, s)
 		}
+		kinds[s.Setup.kind()+", "+string(s.Setup.Form)] = true
 		for _, o := range s.Ops {
 			seen[o.Verb] = true
 			if o.At > 2*time.Minute {
@@ -88,6 +91,13 @@ func TestGenerate(t *testing.T) {
 	for _, v := range Verbs() {
 		if !seen[v] {
 			t.Errorf("no seed makes %q", v)
+		}
+	}
+	for _, p := range []string{"draft95", "kip93"} {
+		for _, f := range []Form{FormProcessor, FormClosure, FormExplicit, FormAcknowledger} {
+			if k := p + ", " + string(f); !kinds[k] {
+				t.Errorf("no seed is of %s", k)
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ var (
 	seeds    = flag.Uint64("seeds", 60, "how many seeds TestSeeds runs")
 	fromSeed = flag.Uint64("from-seed", 0, "the first of them")
 	kind     = flag.String("kind", "", "of guarantee or profile: leave out seeds of others")
+	form     = flag.String("form", "", "of processes: leave out seeds of others")
 	rare     = flag.Int("rare", 0, "how often each rare state must be reached, for each guarantee and profile")
 	tail     = flag.Int("tail", 60, "lines of a failed run's journal that are printed")
 )
@@ -43,7 +44,7 @@ func TestSeeds(t *testing.T) {
 	t.Run("seed", func(t *testing.T) {
 		for seed := *fromSeed; seed < *fromSeed+*seeds; seed++ {
 			s := Generate(seed)
-			if *kind != "" && *kind != s.Setup.kind() {
+			if *kind != "" && *kind != s.Setup.kind() || *form != "" && *form != string(s.Setup.Form) {
 				continue
 			}
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {

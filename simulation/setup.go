@@ -16,6 +16,9 @@ const (
 	FormProcessor Form = "processor" // with package processor
 	FormClosure   Form = "closure"   // with Producer.InTransaction
 	FormExplicit  Form = "explicit"  // with Begin, Commit and Abort
+
+	// FormAcknowledger is with package acknowledger: outputs are kept elsewhere.
+	FormAcknowledger Form = "acknowledger"
 )
 
 // Handler is what a Processor calls.
@@ -41,7 +44,7 @@ type Setup struct {
 	Members     int           // of each process
 	Concurrency int           // of handlers; of a Processor
 	Batch       int           // records of a transaction
-	IDs         int           // transactional ids in turn; a Processor has its own
+	IDs         int           // transactional ids in turn; a Processor has its own, an acknowledger one
 }
 
 func defaults() Setup {
@@ -74,7 +77,7 @@ var fields = []field{
 	}},
 	{"form", func(s *Setup) string { return string(s.Form) }, func(s *Setup, v string) error {
 		switch f := Form(v); f {
-		case FormProcessor, FormClosure, FormExplicit:
+		case FormProcessor, FormClosure, FormExplicit, FormAcknowledger:
 			s.Form = f
 			return nil
 		}

@@ -6,21 +6,29 @@ import (
 	"sync"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/sharetxntest/check"
 )
 
 // watch is the hooks of one process.
 type watch struct {
-	*journal
+	*world
 	process string
-	members *sync.Map // process by member id
 
 	mu      sync.Mutex
 	unknown map[string]bool // transactional ids whose last outcome is not known
 }
 
-func (w *watch) OnTxnStart(ctx context.Context, _ sharetxn.TxnStart) context.Context { return ctx }
+func (w *watch) OnTxnStart(ctx context.Context, _ sharetxn.TxnStart) context.Context {
+	if l := carried(ctx); l != nil {
+		l.start()
+	}
+	return ctx
+}
 
-func (w *watch) OnTxnEnd(_ context.Context, e sharetxn.TxnEnd) {
+func (w *watch) OnTxnEnd(ctx context.Context, e sharetxn.TxnEnd) {
+	if e.ProducerID >= 0 {
+		w.identify(carried(ctx), check.Txn{Producer: e.ProducerID, Epoch: e.ProducerEpoch})
+	}
 	w.note("%s: %s %v, %d acknowledged, %d outputs, error %v", w.process, e.TransactionalID, e.Outcome, e.Records, e.Outputs, e.Err)
 	w.mu.Lock()
 	settled := w.unknown[e.TransactionalID] && e.Outcome != sharetxn.Unknown

@@ -46,6 +46,9 @@ type world struct {
 	all      []*process
 	attempts []*attempt
 	wrong    []string // beside the run's end
+	loads    []*load  // of form acknowledger
+
+	identified map[check.Txn]bool // of which it is known whose load they had
 }
 
 // fed is a record of the input.
@@ -64,7 +67,7 @@ func newWorld(t testing.TB, s Setup) *world {
 		brokers = sharetxntest.StockKafka44()
 	}
 	w := &world{
-		journal: newJournal(), t: t, setup: s, makes: outputs, plan: fault.New(0), current: make(map[string]*process),
+		journal: newJournal(), t: t, setup: s, makes: outputs, plan: fault.New(0), current: make(map[string]*process), identified: make(map[check.Txn]bool),
 		kit: sharetxntest.Start(t, sharetxntest.Brokers(s.Brokers), brokers,
 			sharetxntest.Topic(topicIn, s.Partitions), sharetxntest.Topic(topicOut, 3), sharetxntest.Topic(topicSide, 2), sharetxntest.Topic(topicDead, 1),
 			sharetxntest.Group(group, sharetxntest.GroupConfig{LockDuration: s.Lock, DeliveryLimit: s.Limit})),

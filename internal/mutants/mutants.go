@@ -26,6 +26,7 @@ type Mutant struct {
 	File     string
 	Old, New string
 	Package  string // whose tests must fail, as ./producer
+	Tags     string // build tags that these tests need
 	Run      string // which: a regular expression for go test -run
 }
 
@@ -33,7 +34,7 @@ type Mutant struct {
 func List() ([]Mutant, error) { return Parse(list) }
 
 // Parse reads a list. A mutant begins with "== " and its name; fields are lines
-// "why: ", "file: ", "test: PACKAGE REGEXP"; then come lines that begin with "- "
+// "why: ", "file: ", "test: PACKAGE REGEXP", "tags: TAGS" if the tests need any; then come lines that begin with "- "
 // (old) and "+ " (new), whole lines of the file: the dash or plus and the blank are
 // not part of it. Other lines that are not empty must begin with "#".
 func Parse(text string) ([]Mutant, error) {
@@ -78,6 +79,8 @@ func (m *Mutant) set(line string) error {
 		m.File = value
 	case "test:":
 		m.Package, m.Run, _ = strings.Cut(value, " ")
+	case "tags:":
+		m.Tags = value
 	case "-":
 		m.Old += value + "\n"
 	case "+":
@@ -132,18 +135,24 @@ func Overlay(root, dir string, mistakes ...Mutant) (string, error) {
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
 
-// Packages are those whose tests the mutants name, each with a regular expression
-// for all of these.
-func Packages(all []Mutant) map[string]string {
-	runs := make(map[string][]string)
+// Suite is a package's tests, as they are built.
+type Suite struct{ Package, Tags string }
+
+// Suite is where the tests are that must find the mutant.
+func (m Mutant) Suite() Suite { return Suite{m.Package, m.Tags} }
+
+// Suites are those whose tests the mutants name, each with a regular expression for
+// all of these.
+func Suites(all []Mutant) map[Suite]string {
+	runs := make(map[Suite][]string)
 	for _, m := range all {
-		if !slices.Contains(runs[m.Package], m.Run) {
-			runs[m.Package] = append(runs[m.Package], m.Run)
+		if s := m.Suite(); !slices.Contains(runs[s], m.Run) {
+			runs[s] = append(runs[s], m.Run)
 		}
 	}
-	out := make(map[string]string)
-	for pkg, run := range runs {
-		out[pkg] = strings.Join(run, "|")
+	out := make(map[Suite]string)
+	for s, run := range runs {
+		out[s] = strings.Join(run, "|")
 	}
 	return out
 }

@@ -62,8 +62,8 @@ func TestListFits(t *testing.T) {
 		}
 		fit = later
 	}
-	for pkg := range Packages(all) {
-		if _, err := os.Stat(filepath.Join(here, pkg)); err != nil {
+	for s := range Suites(all) {
+		if _, err := os.Stat(filepath.Join(here, s.Package)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -71,17 +71,17 @@ func TestListFits(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	testkit.Deadline(t, 10*time.Second)
-	const good = "# what\n== a\nwhy: x\nwhy: y\nfile: f.go\ntest: ./p TestA|TestB\n- \told\n-\n+ \tnew\n"
+	const good = "# what\n== a\nwhy: x\nwhy: y\nfile: f.go\ntest: ./p TestA|TestB\ntags: x,y\n- \told\n-\n+ \tnew\n"
 	all, err := Parse(good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Mutant{Name: "a", Why: "x y", File: "f.go", Old: "\told\n\n", New: "\tnew\n", Package: "./p", Run: "TestA|TestB"}
+	want := Mutant{Name: "a", Why: "x y", File: "f.go", Old: "\told\n\n", New: "\tnew\n", Package: "./p", Run: "TestA|TestB", Tags: "x,y"}
 	if len(all) != 1 || all[0] != want {
 		t.Errorf("%+v, want %+v", all, want)
 	}
 	for text, wrong := range map[string]string{
-		good + good:                          "line 11: a second mutant \"a\"",
+		good + good:                          "line 12: a second mutant \"a\"",
 		"why: x\n":                           "line 1: it belongs to no mutant",
 		"== a\nold\n":                        "line 2: \"old\" begins with no field",
 		"== a\nwhy: x\nfile: f\ntest: p R\n": "mutant \"a\": why, file, test and old lines are needed",

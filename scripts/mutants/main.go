@@ -49,17 +49,17 @@ func run(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	within := make(map[string]time.Duration) // by package
-	for pkg := range mutants.Packages(all) {
-		within[pkg] = *least
+	within := make(map[mutants.Suite]time.Duration)
+	for suite := range mutants.Suites(all) {
+		within[suite] = *least
 	}
 	if *control {
-		for pkg, tests := range mutants.Packages(all) {
+		for suite, tests := range mutants.Suites(all) {
 			start := time.Now()
-			if out, err := test(ctx, controlTimeout, pkg, tests); err != nil {
-				return fmt.Errorf("without any mistake, %s: %w\n%s", pkg, err, tail(out))
+			if out, err := test(ctx, controlTimeout, suite, tests); err != nil {
+				return fmt.Errorf("without any mistake, %s: %w\n%s", suite.Package, err, tail(out))
 			}
-			within[pkg] = max(*least, 2*time.Since(start))
+			within[suite] = max(*least, 2*time.Since(start))
 		}
 		fmt.Printf("without any mistake all pass (%v)\n", time.Since(began).Round(time.Second))
 	}
@@ -70,7 +70,7 @@ func run(ctx context.Context) error {
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			how, err := kill(ctx, within[m.Package], root, m)
+			how, err := kill(ctx, within[m.Suite()], root, m)
 			results[i] = err
 			if err != nil {
 				fmt.Printf("LIVES   %s: %v\n", m.Name, err)
@@ -126,7 +126,7 @@ func kill(ctx context.Context, within time.Duration, root string, m mutants.Muta
 	if err != nil {
 		return "", err
 	}
-	out, err := test(ctx, within, m.Package, m.Run, "-overlay", overlay, "-failfast")
+	out, err := test(ctx, within, m.Suite(), m.Run, "-overlay", overlay, "-failfast")
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
@@ -143,11 +143,11 @@ func kill(ctx context.Context, within time.Duration, root string, m mutants.Muta
 	return "", fmt.Errorf("it fails, and no test says so:\n%s", tail(out))
 }
 
-// test runs tests of a package and gives what they print.
-func test(ctx context.Context, within time.Duration, pkg, run string, options ...string) (string, error) {
+// test runs tests of a suite and gives what they print.
+func test(ctx context.Context, within time.Duration, suite mutants.Suite, run string, options ...string) (string, error) {
 	// Most of the time goes into building: nobody looks at vet's findings or debugs these.
-	args := append([]string{"test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=" + within.String(), "-run", "^(" + run + ")$"}, options...)
-	out, err := exec.CommandContext(ctx, "go", append(args, pkg)...).CombinedOutput()
+	args := append([]string{"test", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout=" + within.String(), "-tags=" + suite.Tags, "-run", "^(" + run + ")$"}, options...)
+	out, err := exec.CommandContext(ctx, "go", append(args, suite.Package)...).CombinedOutput()
 	if strings.Contains(string(out), "[no tests to run]") {
 		return string(out), errors.New("there are no such tests")
 	}
