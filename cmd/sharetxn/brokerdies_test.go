@@ -16,6 +16,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/broker/history"
 	"github.com/sharetxn/sharetxn/internal/broker/journal"
 	"github.com/sharetxn/sharetxn/internal/broker/share"
+	"github.com/sharetxn/sharetxn/internal/broker/txn"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/internal/testkit"
 	"github.com/sharetxn/sharetxn/processor"
@@ -62,6 +63,8 @@ type lives struct {
 	broker  *killable
 	cases   []mortal
 	history chronicle
+	reader  *readAlong
+	outputs []string // that it reads
 }
 
 // mortal is a case, and the death that belongs to it.
@@ -118,11 +121,12 @@ func born(ctx context.Context, t *testing.T, p promise) *lives {
 			m.doom = doom{Case: d.name, Death: d.name, Witness: filepath.Join(l.notes, d.name)}
 		}
 		m.doom.History = m.History
-		l.cases = append(l.cases, m)
+		l.cases, l.outputs = append(l.cases, m), append(l.outputs, m.out())
 		l.broker.args = append(l.broker.args, "--topic", m.in(), "--topic", m.out(), "--topic", m.dead())
 	}
 	l.live(ctx, 0)
 	t.Cleanup(l.broker.end)
+	l.reader = l.cases[0].reading(t, l.history, l.outputs...)
 	return l
 }
 
@@ -210,6 +214,7 @@ func (l *lives) forget(t *testing.T) (cut bool) {
 // against the rules.
 func (l *lives) judge(ctx context.Context) {
 	l.t.Helper()
+	l.reader.finish(ctx, l.t, l.history, observe(ctx, l.t, l.cases[0].job).feeder, l.outputs...)
 	l.broker.kill()
 	l.forget(l.t)
 	events, err := l.history.events()
@@ -238,11 +243,41 @@ func (l *lives) judge(ctx context.Context) {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		facts.Events, facts.Times, facts.Outputs = events, nil, []string{m.out(), m.dead()}
+		facts.Events, facts.Times, facts.Outputs = m.own(events), nil, []string{m.out(), m.dead()}
 		h := facts.History(guarantee)
 		h.Ledger = ledger
 		m.judge(l.t, h)
+		for at, log := range facts.Logs {
+			if twice := markedTwice(log); len(twice) > 0 {
+				l.t.Errorf("%s: %v: several markers of %v", m.Case, at, twice)
+			}
+		}
 	}
+}
+
+// own leaves out what a reader had of other cases.
+func (m mortal) own(events []history.Event) []history.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
+		switch e := e.(type) {
+		case check.Read:
+			return e.Topic != m.out()
+		case check.Reached:
+			return e.Topic != m.out()
+		}
+		return false
+	})
+}
+
+// markedTwice are the transactions that have more than one marker in a log.
+func markedTwice(log history.Log) (twice []txn.Key) {
+	seen := make(map[txn.Key]bool)
+	for _, b := range log.Batches {
+		if b.Control && seen[b.Writer] {
+			twice = append(twice, b.Writer)
+		}
+		seen[b.Writer] = seen[b.Writer] || b.Control
+	}
+	return twice
 }
 
 // judge holds one case against the rules.
@@ -250,7 +285,7 @@ func (m mortal) judge(t *testing.T, h *check.History) {
 	t.Helper()
 	report := check.Judge(h)
 	bad := report.Acknowledged != records || report.Doubled != m.doubled
-	for _, rule := range []check.Rule{check.I1, check.I3, check.I4, check.I5, check.I6, check.I7} {
+	for _, rule := range []check.Rule{check.I1, check.I3, check.I4, check.I5, check.I6, check.I7, check.I8} {
 		_, unjudged := report.Unjudged[rule]
 		bad = bad || unjudged
 	}

@@ -32,6 +32,8 @@ type told struct {
 	Produced    *history.Produced `json:",omitempty"`
 	Entry       *history.Entry    `json:",omitempty"`
 	Reported    *check.Reported   `json:",omitempty"`
+	Read        *check.Read       `json:",omitempty"`
+	Reached     *check.Reached    `json:",omitempty"`
 }
 
 func (c chronicle) add(e history.Event) {
@@ -49,6 +51,10 @@ func (c chronicle) add(e history.Event) {
 		l.Entry = &e
 	case check.Reported:
 		l.Reported = &e
+	case check.Read:
+		l.Read = &e
+	case check.Reached:
+		l.Reached = &e
 	default:
 		panic(fmt.Sprintf("an event of type %T", e))
 	}
@@ -98,6 +104,10 @@ func (c chronicle) events() (out []history.Event, err error) {
 			out = append(out, *l.Entry)
 		case l.Reported != nil:
 			out = append(out, *l.Reported)
+		case l.Read != nil:
+			out = append(out, *l.Read)
+		case l.Reached != nil:
+			out = append(out, *l.Reached)
 		default:
 			return nil, fmt.Errorf("no event: %s", line)
 		}
