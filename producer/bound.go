@@ -71,7 +71,7 @@ func (t *Txn) settled(e txnmanager.Ended) {
 			b.handle.Keep()
 		}
 	} else {
-		t.settleBound(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain}, e.Freed)
+		t.settleBound(bind.Settlement{Outcome: uint8(e.Outcome), Plain: t.p.plain}, e)
 	}
 	if e.Outcome == sharetxn.Committed && e.Sent {
 		t.p.alternate(t.lane)
@@ -88,16 +88,17 @@ func (t *Txn) settled(e txnmanager.Ended) {
 // landed is told when nothing can undo the commit any more.
 func (t *Txn) landed() {
 	if t.p.plain {
-		t.settleBound(bind.Settlement{Outcome: uint8(sharetxn.Committed), Plain: true}, nil)
+		t.settleBound(bind.Settlement{Outcome: uint8(sharetxn.Committed), Plain: true}, txnmanager.Ended{})
 	}
 }
 
-func (t *Txn) settleBound(s bind.Settlement, freed func(group, member string, tp acks.TopicIDPartition) bool) {
+func (t *Txn) settleBound(s bind.Settlement, e txnmanager.Ended) {
 	defer t.p.core.Step("settled")
 	for _, b := range t.held() {
-		if freed != nil {
-			s.Freed = func(tp acks.TopicIDPartition) bool { return freed(b.member.GroupID(), b.member.MemberID(), tp) }
+		if e.Freed != nil {
+			s.Freed = func(tp acks.TopicIDPartition) bool { return e.Freed(b.member.GroupID(), b.member.MemberID(), tp) }
 		}
+		s.Outcast = e.Outcast.MemberID() != "" && e.Outcast == b.member
 		b.handle.Settle(s)
 	}
 }

@@ -47,6 +47,7 @@ type Consumer struct {
 	started  bool
 	joined   bool  // or at least asked to be
 	epoch    int32 // member epoch
+	doubts   doubts
 	lock     time.Duration
 	fatal    error
 	surfaced []error       // told by the next polls, once each

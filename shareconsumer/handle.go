@@ -174,6 +174,9 @@ func (h handle) Settle(s bind.Settlement) {
 		return
 	}
 	c.active = time.Now()
+	if s.Outcast {
+		c.doubted()
+	}
 	switch sharetxn.Outcome(s.Outcome) {
 	case sharetxn.Committed:
 		b.committed(s.Plain, s.Patience)

@@ -66,7 +66,7 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 		m.asked = err == nil
 	}
 	c.mu.Lock()
-	epoch, topics := c.epoch, c.subscribed
+	epoch, topics, doubts := c.epoch, c.subscribed, c.doubts.had
 	c.joined = true
 	c.mu.Unlock()
 	if now := time.Now(); epoch == 0 && m.failures == 0 || m.told != nil && !slices.Equal(m.told, topics) {
@@ -85,7 +85,7 @@ func (c *Consumer) heartbeat(ctx context.Context, m *memberState) (next time.Dur
 	reaction := reactTo(resp.ErrorCode)
 	if reaction == stay && resp.MemberEpoch > 0 {
 		m.told, m.failures = topics, 0
-		assigned := c.joinedAs(resp)
+		assigned := c.joinedAs(resp, doubts)
 		return m.next(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, resp.MemberEpoch, assigned, time.Now()), true
 	}
 	m.told = nil
@@ -136,9 +136,11 @@ func (c *Consumer) setFatal(err error) {
 }
 
 // joinedAs takes over epoch and assignment and gives how many partitions there
-// are now. An assignment replaces the one before; none means that it stays.
-func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse) int {
+// are now; doubts is how many there were when it was asked. An assignment replaces
+// the one before; none means that it stays.
+func (c *Consumer) joinedAs(resp *kmsg.ShareGroupHeartbeatResponse, doubts int) int {
 	c.mu.Lock()
+	c.confirmed(doubts)
 	was := c.epoch
 	c.epoch = resp.MemberEpoch
 	switch {

@@ -33,6 +33,7 @@ type session struct {
 	turn    time.Time                         // when it last asked
 	fetches bool                              // a fetch is under way
 	noRenew bool                              // the broker does not renew locks
+	doubt   int                               // which of the member's doubts keeps it from fetching
 	back    []part                            // to be released by the session's end
 	stray   time.Time                         // until then the broker may keep for us what no answer told of
 
@@ -95,7 +96,7 @@ type view struct {
 	buffered bool // a fetch waits to be polled
 	ahead    bool // more may be fetched than is waited for
 	dry      bool // the last fetch brought nothing
-	wanted   bool // there is a partition to fetch from
+	wanted   bool // there is a partition to fetch from, and the member is one
 	room     bool // in memory, for what is fetched in advance
 	paused   bool // a fetch failed a moment ago
 }
@@ -192,7 +193,7 @@ func (s *session) view(now time.Time) view {
 		closing: c.closed, demand: c.polling > 0 && !c.drained, buffered: s.stocked(),
 		// What a poll waits for it will take at once.
 		ahead: quick && s.packed <= mostPacked && supply.scarce(s.unpolled-c.polling*c.cfg.maxPollRecords), dry: s.dry > 0,
-		wanted: len(s.want) > 0 && c.ration(s, now).records > 0, room: c.room() > 0,
+		wanted: len(s.want) > 0 && s.sure() && c.ration(s, now).records > 0, room: c.room() > 0,
 		paused: now.Before(s.pause),
 	}
 	want := s.fetchable()
@@ -393,6 +394,7 @@ func (s *session) lost(why error) {
 	s.c.mu.Lock()
 	s.c.giveBack(fmt.Errorf("share session with broker %d ended: %w", s.node, why), func(l *lease) bool { return l.s == s })
 	s.forgetSession()
+	s.doubt = s.c.doubt() // the broker may have restarted, and have coordinated the group
 	s.failures++
 	s.pause = time.Now().Add(backoff(s.failures - 1))
 	s.c.mu.Unlock()

@@ -189,7 +189,7 @@ func (t *Transaction) finish(ctx context.Context, op string, j judgement) (share
 		Flush: t.spent.flush, Stage: t.spent.stage, End: t.spent.end, LockMargin: t.spent.lockMargin,
 	})
 	if t.start.Settled != nil {
-		t.start.Settled(Ended{Outcome: j.outcome, Sent: t.touched, Freed: t.freed.has})
+		t.start.Settled(Ended{Outcome: j.outcome, Sent: t.touched, Freed: t.freed.has, Outcast: t.outcast})
 	}
 	switch {
 	case landing != nil:

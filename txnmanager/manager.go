@@ -391,6 +391,9 @@ type Ended struct {
 	// records of the partition available to anyone: a staging request that named
 	// it may have reached a broker whose profile does so.
 	Freed func(group, member string, tp acks.TopicIDPartition) bool
+	// Outcast is whom its group did not take for a member when it staged; zero:
+	// nobody.
+	Outcast groupmeta.ShareGroupMetadata
 }
 
 // Begin opens a transaction. It settles the unknown outcome of the one before

@@ -193,6 +193,9 @@ func (t *Transaction) send(ctx context.Context, r *stageRequest) (moved []part, 
 			case a.again:
 				err = m.refused(rpcStage, a.code)
 			case a.code != 0:
+				if noMember(a.code) {
+					t.outcast = r.member
+				}
 				return nil, t.explained(ctx, r, m.callRefused(r, a.code))
 			default:
 				return a.moved, nil
@@ -261,6 +264,16 @@ func (t *Transaction) ask(ctx context.Context, r *stageRequest, attempt int) (*w
 		Err: m.stageError(err, resp),
 	})
 	return resp, err
+}
+
+// noMember tells the codes with which a group denies who stages: it is none of its
+// members, or is behind.
+func noMember(code int16) bool {
+	switch code {
+	case kerr.UnknownMemberID.Code, kerr.StaleMemberEpoch.Code, kerr.FencedMemberEpoch.Code, kerr.GroupIDNotFound.Code:
+		return true
+	}
+	return false
 }
 
 // refusedWhole tells of an answer that means that nothing was staged.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/acks"
+	"github.com/sharetxn/sharetxn/groupmeta"
 )
 
 // Transaction is one transaction. After its end every method but Err answers
@@ -31,9 +32,11 @@ type Transaction struct {
 	deadline time.Time
 
 	freed freedSet
-	q     question
-	cause error // why it is not committed
-	spent spent
+	// outcast was denied by its group when it staged.
+	outcast groupmeta.ShareGroupMetadata
+	q       question
+	cause   error // why it is not committed
+	spent   spent
 }
 
 // spent is where the time of an end went, for hooks.

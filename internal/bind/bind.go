@@ -81,6 +81,9 @@ type Settlement struct {
 	// never released. Where false they are still held and open again; of profile
 	// KIP93 also those that were staged. Nil means none.
 	Freed func(acks.TopicIDPartition) bool
+	// Outcast says that the group did not take the records' consumer for a member
+	// when it staged them: it is to ask whether it is one.
+	Outcast bool
 }
 
 // Owner is a consumer of this process; the cluster's registry finds it by
