@@ -40,8 +40,7 @@ func (p *process) carry(cl *sharetxn.Cluster) (err error) {
 
 // carrier is one member, until ctx ends or its acknowledger can do nothing more.
 func (p *process) carrier(ctx context.Context, cl *sharetxn.Cluster, a *acknowledger.TransactionalShareAcknowledger) (err error) {
-	c, err := shareconsumer.New(cl, group, shareconsumer.Topics(topicIn), shareconsumer.MaxPollRecords(p.w.setup.Batch),
-		shareconsumer.AcknowledgementMode(shareconsumer.Transactional))
+	c, err := p.consumer(cl)
 	if err != nil {
 		return err
 	}
@@ -57,7 +56,7 @@ func (p *process) carrier(ctx context.Context, cl *sharetxn.Cluster, a *acknowle
 // gathers is how long a member waits for a second batch to commit with the first.
 const gathers = 50 * time.Millisecond
 
-// carryNext commits what is polled, as cycle does.
+// carryNext commits what it polls: one batch, or two in one call.
 func (p *process) carryNext(ctx context.Context, c *shareconsumer.Consumer, a *acknowledger.TransactionalShareAcknowledger) error {
 	b, err := c.Poll(ctx)
 	if err != nil {
@@ -71,31 +70,18 @@ func (p *process) carryNext(ctx context.Context, c *shareconsumer.Consumer, a *a
 		bs = append(bs, second)
 	}
 	cancel()
-	for held(bs) > 0 {
-		o, err := p.acknowledge(ctx, a, bs)
-		if err != nil {
-			p.w.note("%s: %v: %v", p.name, o, err)
+	held := func() (n int) {
+		for _, b := range bs {
+			n += b.Len()
 		}
-		if o == sharetxn.Unknown && !sharetxn.IsFatal(err) {
-			return p.settle(a, err)
-		}
-		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !lapse.For(ctx, 200*time.Millisecond) {
-			return err
-		}
+		return n
 	}
-	return nil
+	return p.insist(ctx, a, held, func() (sharetxn.Outcome, error) { return p.acknowledge(ctx, a, bs) })
 }
 
 // abortsLate is how long after the begin of a transaction its abort comes, where that
 // may be too late.
 const abortsLate = 300 * time.Millisecond
-
-func held(bs []*shareconsumer.Batch) (n int) {
-	for _, b := range bs {
-		n += b.Len()
-	}
-	return n
-}
 
 // acknowledge decides, puts what it makes into the store, and commits. A call that the
 // script wants to fail is aborted by somebody else once its transaction has begun, or

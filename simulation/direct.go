@@ -48,7 +48,7 @@ func (p *process) direct(cl *sharetxn.Cluster) error {
 
 func (p *process) member(cl *sharetxn.Cluster, n int) (err error) {
 	s := p.w.setup
-	c, err := shareconsumer.New(cl, group, shareconsumer.Topics(topicIn), shareconsumer.MaxPollRecords(s.Batch), shareconsumer.AcknowledgementMode(shareconsumer.Transactional))
+	c, err := p.consumer(cl)
 	if err != nil {
 		return err
 	}
@@ -67,24 +67,40 @@ func (p *process) member(cl *sharetxn.Cluster, n int) (err error) {
 	return nil
 }
 
-// cycle polls once and commits, as often as it takes: each time that a batch is
-// given back costs its records a delivery. One that holds a record which is not
-// the member's any more is refused for ever, and must go.
+// consumer of a member without a Processor.
+func (p *process) consumer(cl *sharetxn.Cluster) (*shareconsumer.Consumer, error) {
+	return shareconsumer.New(cl, group, shareconsumer.Topics(topicIn), shareconsumer.MaxPollRecords(p.w.setup.Batch),
+		shareconsumer.AcknowledgementMode(shareconsumer.Transactional))
+}
+
+// cycle polls once and commits.
 func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error {
 	b, err := c.Poll(p.soft)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	for b.Len() > 0 {
-		o, err := p.transact(out, b)
+	return p.insist(p.soft, out, b.Len, func() (sharetxn.Outcome, error) { return p.transact(out, b) })
+}
+
+// transactor is a producer or an acknowledger.
+type transactor interface {
+	InitTransactions(ctx context.Context) error
+}
+
+// insist commits what is held as often as it takes: each time that a batch is given back
+// costs its records a delivery. One that holds a record which is not the member's any
+// more is refused for ever, and must go.
+func (p *process) insist(ctx context.Context, by transactor, held func() int, commit func() (sharetxn.Outcome, error)) error {
+	for held() > 0 {
+		o, err := commit()
 		if err != nil {
 			p.w.note("%s: %v: %v", p.name, o, err)
 		}
 		if o == sharetxn.Unknown && !sharetxn.IsFatal(err) {
-			return p.settle(out, err)
+			return settle(ctx, by, err)
 		}
-		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !lapse.For(p.soft, 200*time.Millisecond) {
+		if o != sharetxn.Aborted || sharetxn.IsFatal(err) || errors.Is(err, sharetxn.ErrStale) || !lapse.For(ctx, 200*time.Millisecond) {
 			return err
 		}
 	}
@@ -93,10 +109,10 @@ func (p *process) cycle(c *shareconsumer.Consumer, out *producer.Producer) error
 
 // settle asks until a transaction whose outcome is unknown has one: its records are
 // held until then, and the next poll may wait for just these.
-func (p *process) settle(out interface{ InitTransactions(context.Context) error }, err error) error {
+func settle(ctx context.Context, by transactor, err error) error {
 	for {
-		asked := out.InitTransactions(p.soft)
-		if !errors.Is(asked, sharetxn.ErrOutcomeUnknown) || sharetxn.IsFatal(asked) || !lapse.For(p.soft, 200*time.Millisecond) {
+		asked := by.InitTransactions(ctx)
+		if !errors.Is(asked, sharetxn.ErrOutcomeUnknown) || sharetxn.IsFatal(asked) || !lapse.For(ctx, 200*time.Millisecond) {
 			return errors.Join(err, asked)
 		}
 	}
