@@ -67,6 +67,51 @@ func TestGroupTellsItsDeliveryLimit(t *testing.T) {
 	}
 }
 
+// The transactions of a Processor have a timeout under the group's lock, as brokers
+// tell it and their scan for transactions whose time is up, here of 1 s; one that is
+// set stays.
+func TestTimeoutUnderTheGroupsLock(t *testing.T) {
+	k := broker(t)
+	for name, tc := range map[string]struct{ lock, set, want time.Duration }{
+		"default": {30 * time.Second, 0, 15 * time.Second},
+		"short":   {10 * time.Second, 0, 7 * time.Second},
+		"set":     {10 * time.Second, 12 * time.Second, 12 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testkit.Deadline(t, 90*time.Second)
+			w := open(t, k)
+			group := w.group(ctx, t, map[string]string{"share.record.lock.duration.ms": strconv.Itoa(int(tc.lock.Milliseconds()))})
+			in := w.topic(ctx, t, "in", 1)
+			w.feed(ctx, t, in, 1, 1)
+			p, err := processor.New(w.cl, processor.Config{
+				Group: group, Topics: []string{in}, DeadLetter: processor.DeadLetter{Discard: true}, Instance: "a", TransactionTimeout: tc.set,
+				Guarantee: processor.AckAfterCommit, Handler: func(context.Context, *processor.Record) ([]*kgo.Record, error) { return nil, nil },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running, stop := context.WithCancel(ctx)
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(running) }()
+			id := group + "-a-m0"
+			var got time.Duration
+			testkit.Eventually(ctx, t, "the coordinator knows "+id, func() bool {
+				told, err := w.adm.DescribeTransactions(ctx, id)
+				got = time.Duration(told[id].TimeoutMillis) * time.Millisecond
+				return err == nil && got > 0
+			})
+			if got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
 // Two ids in turn on a real coordinator: every transaction commits, in order,
 // with no wait that shows as an error.
 func TestAlternateIDs(t *testing.T) {

@@ -242,6 +242,23 @@ func TestTransactionTimeout(t *testing.T) {
 	wantVisible(ctx, t, w, topic, "next")
 }
 
+// A transaction timeout above what brokers allow, 15 minutes by default, is refused
+// for good; at the limit it is not.
+func TestTransactionTimeoutAboveTheBrokers(t *testing.T) {
+	k := broker(t)
+	ctx := testkit.Deadline(t, time.Minute)
+	w := open(t, k)
+	const limit = 15 * time.Minute
+	topic := w.topic(ctx, t, "out", 1)
+	_, err := w.producer(t, producer.TransactionTimeout(limit+time.Millisecond)).Begin(ctx)
+	e, ok := errors.AsType[*sharetxn.Error](err)
+	if !ok || e.Class != sharetxn.ClassFatal || !e.FromBroker || !errors.Is(err, kerr.InvalidTransactionTimeout) {
+		t.Errorf("above: %v", err)
+	}
+	commit(ctx, t, w.producer(t, producer.TransactionTimeout(limit)), topic, "within")
+	wantVisible(ctx, t, w, topic, "within")
+}
+
 // What a producer left open when it closed is aborted at once, not when it
 // times out.
 func TestCloseAborts(t *testing.T) {

@@ -22,7 +22,7 @@ type Problem struct {
 type CheckOpt interface{ applyCheck(*checkConfig) }
 
 type checkConfig struct {
-	timeout       time.Duration
+	timeout       *time.Duration // nil: a Processor's default
 	readCommitted bool
 	environment   bool
 }
@@ -33,9 +33,10 @@ func (f checkFunc) applyCheck(c *checkConfig) { f(c) }
 
 // TransactionTimeout is the processors' transaction timeout
 // (transaction.timeout.ms), which must be well below the group's lock times its
-// delivery limit. Default 15 s, as a Processor's.
+// delivery limit. Default: what a Processor takes whose Config has none and whose
+// LockMargin is the default.
 func TransactionTimeout(d time.Duration) CheckOpt {
-	return checkFunc(func(c *checkConfig) { c.timeout = d })
+	return checkFunc(func(c *checkConfig) { c.timeout = &d })
 }
 
 // RequireReadCommitted makes a group that reads uncommitted a fatal problem: for
@@ -62,7 +63,7 @@ func EnvironmentOnly() CheckOpt {
 // is known.
 func Check(ctx context.Context, cl *sharetxn.Cluster, group string, topics []string, opts ...CheckOpt) ([]Problem, error) {
 	const op = "Check"
-	cfg := checkConfig{timeout: 15 * time.Second}
+	var cfg checkConfig
 	for _, o := range opts {
 		o.applyCheck(&cfg)
 	}
@@ -72,8 +73,8 @@ func Check(ctx context.Context, cl *sharetxn.Cluster, group string, topics []str
 	if err := checkTopics(op, group, topics); err != nil {
 		return nil, err
 	}
-	if cfg.timeout <= 0 {
-		return nil, usage(op, group, "TransactionTimeout: %v, want more than 0", cfg.timeout)
+	if cfg.timeout != nil && *cfg.timeout <= 0 {
+		return nil, usage(op, group, "TransactionTimeout: %v, want more than 0", *cfg.timeout)
 	}
 	facts, err := gather(ctx, cl, op, group, topics, cfg)
 	if err != nil {

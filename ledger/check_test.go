@@ -63,6 +63,7 @@ func TestCheck(t *testing.T) {
 		"isolation":           {change: config(groupconfig.IsolationLevel(groupconfig.ReadUncommitted)), want: []string{"isolation share.isolation.level of group g"}},
 		"isolation required":  {change: config(groupconfig.IsolationLevel(groupconfig.ReadUncommitted)), opts: []ledger.CheckOpt{ledger.RequireReadCommitted()}, want: []string{"isolation! share.isolation.level of group g"}},
 		"timeout":             {opts: []ledger.CheckOpt{ledger.TransactionTimeout(270 * time.Second)}, want: []string{"transaction-timeout! transaction timeout"}},
+		"a sized timeout":     {change: config(groupconfig.LockDuration(time.Second))},
 		"a short timeout":     {change: config(groupconfig.LockDuration(time.Second)), opts: []ledger.CheckOpt{ledger.TransactionTimeout(8 * time.Second)}},
 		"resetting":           {change: generation, want: []string{"generation! generation of topic __sharetxn_ledger.g"}},
 		"resetting, unasked":  {change: generation, opts: []ledger.CheckOpt{ledger.EnvironmentOnly()}},

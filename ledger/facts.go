@@ -19,17 +19,10 @@ import (
 	"github.com/sharetxn/sharetxn/internal/ledger/rules"
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/internal/probe"
+	"github.com/sharetxn/sharetxn/txnmanager"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
-
-// Settings of brokers that hold where a group has no config of its own (before
-// Kafka 4.3), and how often they look for transactions whose time is up.
-const (
-	settingLimit = "group.share.delivery.count.limit"
-	settingLock  = "group.share.record.lock.duration.ms"
-	settingScan  = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 )
 
 // inquiry gathers facts; each of its steps asks for some of them.
@@ -44,7 +37,7 @@ type inquiry struct {
 // gather asks the brokers.
 func gather(ctx context.Context, cl *sharetxn.Cluster, op, group string, topics []string, cfg checkConfig) (f rules.Facts, err error) {
 	err = use(cl, op, group, func(client *kgo.Client) error {
-		f = rules.Facts{Group: group, TransactionTimeout: cfg.timeout, ReadCommitted: cfg.readCommitted, Ledger: rules.Ledger{Topic: topic.Name(group)}}
+		f = rules.Facts{Group: group, ReadCommitted: cfg.readCommitted, Ledger: rules.Ledger{Topic: topic.Name(group)}}
 		q := inquiry{cl: cl, op: op, client: client, facts: &f}
 		for _, step := range []func(context.Context) error{
 			func(ctx context.Context) error { return q.topics(ctx, topics) },
@@ -54,6 +47,7 @@ func gather(ctx context.Context, cl *sharetxn.Cluster, op, group string, topics 
 				return err
 			}
 		}
+		f.TransactionTimeout = timeoutOf(cfg, f)
 		if cfg.environment {
 			return nil
 		}
@@ -125,10 +119,18 @@ func (q *inquiry) brokers(ctx context.Context) error {
 	return nil
 }
 
+// timeoutOf is the transaction timeout to judge.
+func timeoutOf(cfg checkConfig, f rules.Facts) time.Duration {
+	if cfg.timeout != nil {
+		return *cfg.timeout
+	}
+	return txnmanager.TimeoutUnder(f.Share.Lock, cmp.Or(f.Settings.TimeoutScan, rules.StockScan), txnmanager.DefaultLockMargin)
+}
+
 func (q *inquiry) brokerSettings(ctx context.Context) error {
 	f := q.facts
 	names := rules.InternalSettings()
-	got, err := brokerconfig.Read(ctx, q.client, append(names, settingLimit, settingLock, settingScan)...)
+	got, err := brokerconfig.Read(ctx, q.client, append(names, brokerconfig.DeliveryLimit, brokerconfig.RecordLock, brokerconfig.TimeoutScan)...)
 	switch {
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
 		q.refused("settings of the brokers", "DescribeConfigs on the cluster", false)
@@ -143,14 +145,8 @@ func (q *inquiry) brokerSettings(ctx context.Context) error {
 			f.Settings.Replication[name] = value
 		}
 	}
-	f.Settings.TimeoutScan = millis(got[settingScan])
+	f.Settings.TimeoutScan = brokerconfig.Millis(got[brokerconfig.TimeoutScan])
 	return nil
-}
-
-// millis is 0 for what is no number.
-func millis(text string) time.Duration {
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return time.Duration(n) * time.Millisecond
 }
 
 // share asks for the group's configs. Brokers that are too old for the ledger need
@@ -168,13 +164,13 @@ func (q *inquiry) share(ctx context.Context) error {
 		return err
 	}
 	_, renews := got.Entry(groupconfig.RenewAcknowledge(true).Key())
-	limit, _ := strconv.Atoi(q.settings[settingLimit])
+	limit, _ := strconv.Atoi(q.settings[brokerconfig.DeliveryLimit])
 	f.Share = rules.Share{
 		Known:         true,
 		ReadCommitted: got.IsolationLevel == groupconfig.ReadCommitted,
 		NoRenewal:     renews && !got.RenewAcknowledge,
 		DeliveryLimit: cmp.Or(got.DeliveryCountLimit, limit),
-		Lock:          cmp.Or(got.LockDuration, millis(q.settings[settingLock])),
+		Lock:          cmp.Or(got.LockDuration, brokerconfig.Millis(q.settings[brokerconfig.RecordLock])),
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sharetxn/sharetxn/internal/ledger/topic"
 	"github.com/sharetxn/sharetxn/producer"
 	"github.com/sharetxn/sharetxn/shareconsumer"
+	"github.com/sharetxn/sharetxn/txnmanager"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -72,8 +73,11 @@ type Config struct {
 	// 30 s. A member with more than 100 calls that never returned stops the
 	// Processor.
 	HandlerTimeout time.Duration
-	// TransactionTimeout is the broker's (transaction.timeout.ms); default 15 s.
-	// With 10 s for the broker's scan it should stay below the group's lock.
+	// TransactionTimeout is the broker's (transaction.timeout.ms). Default: the
+	// group's lock when Run begins, less the brokers' scan for transactions whose
+	// time is up (10 s) and LockMargin, but at least 5 s or twice LockMargin, and at
+	// most 15 s, as for a lock that cannot be read (txnmanager.TimeoutUnder). A value
+	// that is set stays; it should keep below the lock in the same way.
 	TransactionTimeout time.Duration
 	// LockMargin is how long before the earliest acquisition lock ends a commit
 	// is refused; default 2 s, below TransactionTimeout and the group's lock.
@@ -146,8 +150,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.MaxBytes, 64<<20)
 	or(&c.Failure.Attempts, 3)
 	wait(&c.HandlerTimeout, 30*time.Second)
-	wait(&c.TransactionTimeout, 15*time.Second)
-	wait(&c.LockMargin, 2*time.Second)
+	wait(&c.LockMargin, txnmanager.DefaultLockMargin)
 	wait(&c.StopTimeout, 20*time.Second)
 	if c.Failure.Backoff == nil {
 		c.Failure.Backoff = backoff
@@ -255,9 +258,9 @@ const maxWait = 500 * time.Millisecond
 // alternateIDs hide the broker's wait between two transactions of one id.
 const alternateIDs = 2
 
-func (c Config) newProducer(cl *sharetxn.Cluster, member int, g Guarantee) (*producer.Producer, error) {
+func (c Config) newProducer(cl *sharetxn.Cluster, member int, g Guarantee, timeout time.Duration) (*producer.Producer, error) {
 	opts := []producer.Opt{
-		producer.AlternateIDs(alternateIDs), producer.TransactionTimeout(c.TransactionTimeout),
+		producer.AlternateIDs(alternateIDs), producer.TransactionTimeout(timeout),
 		producer.LockMargin(c.LockMargin), producer.KafkaOptions(c.Kafka...),
 	}
 	if g != Staged {

@@ -93,7 +93,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.TransactionalID != "g" || c.Instance != host || c.Members != 1 || c.Concurrency != 1 || c.MaxRecords != 500 || c.Failure.Attempts != 3 ||
-		c.StopTimeout != 20*time.Second || c.TransactionTimeout != 15*time.Second || c.Guarantee != Staged || c.MaxWait != 0 {
+		c.StopTimeout != 20*time.Second || c.TransactionTimeout != 0 || c.Guarantee != Staged || c.MaxWait != 0 {
 		t.Errorf("defaults %+v", c)
 	}
 	// An instance that ends in a number and a member must not meet.

@@ -204,7 +204,7 @@ func (m *member) screen(t *transaction) {
 // and be put together again. It runs beside the loop, and no longer than the
 // broker may take to end a transaction that nobody ends.
 func (m *member) untilDecided(ctx context.Context, t *transaction) {
-	enough := time.NewTimer(m.cfg.TransactionTimeout)
+	enough := time.NewTimer(m.timeout)
 	defer enough.Stop()
 	at := positions(t.items())
 	for {

@@ -377,7 +377,7 @@ func TestSlowTail(t *testing.T) {
 				w := start(t, ledgered, sharetxntest.Group("g", sharetxntest.GroupConfig{LockDuration: 5 * time.Second}))
 				w.feed(t, 10)
 				var slowed atomic.Bool
-				p := w.processor(t, processor.Config{LockMargin: time.Second})
+				p := w.processor(t, processor.Config{LockMargin: time.Second, TransactionTimeout: 15 * time.Second})
 				processor.WrapLedger(p, func(l processor.GroupLedger) processor.GroupLedger {
 					return &scripted{l, nil, func(ctx context.Context, _ []*kgo.Record) error {
 						if !slowed.CompareAndSwap(false, true) {

@@ -14,10 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// brokerLimit is the limit of groups that have no config of their own for it
-// (before Kafka 4.3).
-const brokerLimit = "group.share.delivery.count.limit"
-
 // lowestLimit is the least that Kafka allows. Where the limit cannot be read it
 // is the safe guess: too low costs a dead letter, too high a record.
 const lowestLimit = 2
@@ -67,13 +63,13 @@ func (l *limit) read(ctx context.Context, cl *kgo.Client, configs groupconfig.Co
 
 // ofBrokers is the brokers' limit; before says why the group's is not known.
 func (l *limit) ofBrokers(ctx context.Context, cl *kgo.Client, before error) (int, error) {
-	configs, err := brokerconfig.Read(ctx, cl, brokerLimit)
+	configs, err := brokerconfig.Read(ctx, cl, brokerconfig.DeliveryLimit)
 	if err != nil {
 		return 0, errors.Join(before, err)
 	}
-	n, err := strconv.ParseInt(configs[brokerLimit], 10, 32)
+	n, err := strconv.ParseInt(configs[brokerconfig.DeliveryLimit], 10, 32)
 	if err != nil {
-		return 0, errors.Join(before, fmt.Errorf("config %s of the brokers: %w", brokerLimit, err))
+		return 0, errors.Join(before, fmt.Errorf("config %s of the brokers: %w", brokerconfig.DeliveryLimit, err))
 	}
 	return int(n), nil
 }

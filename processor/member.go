@@ -31,8 +31,9 @@ type member struct {
 	limit *limit
 
 	ledgerHooks []sharetxn.HookLedger
-	ledger      groupLedger // with guarantee Ledger; else nil
-	standing    standing    // of the guarantee
+	ledger      groupLedger   // with guarantee Ledger; else nil
+	standing    standing      // of the guarantee
+	timeout     time.Duration // of transactions
 
 	mu       sync.Mutex
 	row      MemberStatus
@@ -89,7 +90,7 @@ func (p *Processor) onHandled(ctx context.Context, e sharetxn.Handled) {
 // run is the member's life. start ends when a stop comes before it works, hard
 // when it must end now; soft is closed when it must come to an end.
 func (m *member) run(start, hard context.Context, soft <-chan struct{}, pr promise) (err error) {
-	m.ledger, m.standing = pr.ledger, pr.standing
+	m.ledger, m.standing, m.timeout = pr.ledger, pr.standing, pr.timeout
 	m.enter(starting)
 	defer func() {
 		m.see(func(r *MemberStatus) {
@@ -99,7 +100,7 @@ func (m *member) run(start, hard context.Context, soft <-chan struct{}, pr promi
 			}
 		})
 	}()
-	p, err := m.cfg.newProducer(m.cl, m.n, pr.guarantee)
+	p, err := m.cfg.newProducer(m.cl, m.n, pr.guarantee, pr.timeout)
 	if err != nil {
 		return err
 	}

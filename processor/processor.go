@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/sharetxn/sharetxn"
 	"github.com/sharetxn/sharetxn/internal/core"
 	"github.com/sharetxn/sharetxn/internal/ledger/tail"
+	"github.com/sharetxn/sharetxn/txnmanager"
 )
 
 // Processor runs members of a share group. Safe for concurrent use.
@@ -63,7 +65,7 @@ func New(cl *sharetxn.Cluster, cfg Config) (*Processor, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := cfg.newProducer(cl, 0, cfg.Guarantee)
+	p, err := cfg.newProducer(cl, 0, cfg.Guarantee, cmp.Or(cfg.TransactionTimeout, txnmanager.DefaultTransactionTimeout))
 	if err = errors.Join(err, c.Close()); err != nil {
 		return nil, err
 	}

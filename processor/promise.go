@@ -68,6 +68,7 @@ type promise struct {
 	guarantee Guarantee
 	ledger    groupLedger // with guarantee Ledger; else nil
 	standing  standing
+	timeout   time.Duration // of transactions
 }
 
 // candidates are the guarantees that the Config allows, in order.
@@ -83,8 +84,12 @@ func (p *Processor) agree(start context.Context) (promise, error) {
 	if err == nil {
 		g, err = choose(p.cfg.candidates(), e)
 	}
+	var timeout time.Duration
+	if err == nil {
+		timeout = p.timeout(start)
+	}
 	if err == nil && g == Ledger {
-		err = p.fit(start)
+		err = p.fit(start, timeout)
 	}
 	if err != nil {
 		if l != nil {
@@ -98,7 +103,7 @@ func (p *Processor) agree(start context.Context) (promise, error) {
 	if g == AckAfterCommit {
 		warnAtLeastOnce(p.log, p.cfg.Group)
 	}
-	return promise{guarantee: g, ledger: l}, nil
+	return promise{guarantee: g, ledger: l, timeout: timeout}, nil
 }
 
 // gatherEvidence asks what the choice needs; the ledger is open if the group is
@@ -147,8 +152,8 @@ func (p *Processor) openLedger(start context.Context) (l groupLedger, e evidence
 
 // fit refuses where a rule of the ledger is not met without which it does not keep
 // its promise, and warns of the others.
-func (p *Processor) fit(start context.Context) error {
-	opts := []ledger.CheckOpt{ledger.TransactionTimeout(p.cfg.TransactionTimeout), ledger.EnvironmentOnly()}
+func (p *Processor) fit(start context.Context, timeout time.Duration) error {
+	opts := []ledger.CheckOpt{ledger.TransactionTimeout(timeout), ledger.EnvironmentOnly()}
 	if p.cfg.InputIsolation == RequireReadCommitted {
 		opts = append(opts, ledger.RequireReadCommitted())
 	}

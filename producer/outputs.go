@@ -74,20 +74,40 @@ func patience(last time.Duration, questions int64) time.Duration {
 }
 
 // topicRetries is how often a topic that metadata does not have is asked for again
-// (kgo's default is 4), 5 s apart: the error that names it must come before the
-// transaction's timeout, which names nothing.
+// (kgo's default is 4), a metadataAge apart: the error that names it must come
+// before the transaction's timeout, which names nothing.
 const topicRetries = 1
+
+var errNoMetadataAge = errors.New("kgo does not tell its MetadataMinAge")
+
+// metadataAge is how old kgo lets its metadata become, at least, before it asks
+// anew: as old as the cluster's options say (kgo's default is 5 s), unless a short
+// transaction would be over before kgo has asked twice.
+func metadataAge(co *core.Cluster, timeout time.Duration) (kgo.Opt, error) {
+	values, err := co.OptValues("MetadataMinAge")
+	if err != nil {
+		return nil, err
+	}
+	given, ok := values[0].(time.Duration)
+	if !ok {
+		return nil, errNoMetadataAge
+	}
+	return kgo.MetadataMinAge(min(given, timeout/3)), nil
+}
 
 // newOutputs gives, also along with the outputs, the error of options that kgo
 // does not take. The first client
 // is made when there is something to produce: one that only acknowledges needs
 // none.
 func newOutputs(co *core.Cluster, transactionalID string, cfg config) (*outputs, error) {
-	o := &outputs{core: co, manual: cfg.manual, asks: &asks{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries)}, cfg.kafka),
+	age, err := metadataAge(co, cfg.timeout)
+	o := &outputs{core: co, manual: cfg.manual, asks: &asks{}, opts: append(slices.Concat([]kgo.Opt{kgo.UnknownTopicRetries(topicRetries), age}, cfg.kafka),
 		kgo.TransactionalID(transactionalID), kgo.TransactionTimeout(cfg.timeout),
 		kgo.ConcurrentTransactionsBackoff(followBackoff), txnmanager.PinEndTxn(),
 	)}
-	err := co.CheckClient(o.clientOpts()...)
+	if err == nil {
+		err = co.CheckClient(o.clientOpts()...)
+	}
 	if err == nil && len(cfg.manual) > 0 {
 		var opt kgo.Opt
 		if opt, err = manually(co, cfg.manual, o.opts); err == nil {

@@ -17,8 +17,7 @@ import (
 func TestMissingTopicIsNamed(t *testing.T) {
 	ctx := testkit.Deadline(t, 30*time.Second)
 	w := start(t, setup{})
-	// As kgo's own 5 s are to the default transaction timeout, but quicker.
-	p := w.producer(t, "tx", TransactionTimeout(2*time.Second), LockMargin(10*time.Millisecond), KafkaOptions(kgo.MetadataMinAge(time.Second)))
+	p := w.producer(t, "tx", TransactionTimeout(3*time.Second), LockMargin(10*time.Millisecond))
 	for range 2 { // kgo asks at once only the first time
 		tx, err := p.Begin(ctx)
 		if err != nil {
@@ -34,4 +33,46 @@ func TestMissingTopicIsNamed(t *testing.T) {
 	}
 	w.works(ctx, t, p, "after")
 	same(t, "visible", w.visible(ctx, t, "out"), "after")
+}
+
+// kgo asks for a missing topic twice within a transaction, however short, and no
+// sooner than it is told to where that is long enough.
+func TestMetadataAge(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	for name, tc := range map[string]struct {
+		timeout time.Duration
+		cluster []kgo.Opt
+		kafka   []kgo.Opt
+		want    time.Duration
+	}{
+		"kgo's, in the default timeout":  {timeout: 15 * time.Second, want: 5 * time.Second},
+		"kgo's, in a long one":           {timeout: time.Minute, want: 5 * time.Second},
+		"a third of a short one":         {timeout: 6 * time.Second, want: 2 * time.Second},
+		"the least timeout":              {timeout: 300 * time.Millisecond, want: 100 * time.Millisecond},
+		"the cluster's, if it is quick":  {timeout: 6 * time.Second, cluster: []kgo.Opt{kgo.MetadataMinAge(time.Second)}, want: time.Second},
+		"the cluster's, if it is slow":   {timeout: 6 * time.Second, cluster: []kgo.Opt{kgo.MetadataMinAge(time.Minute)}, want: 2 * time.Second},
+		"the producer's, whatever it is": {timeout: 6 * time.Second, kafka: []kgo.Opt{kgo.MetadataMinAge(time.Minute)}, want: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl, err := sharetxn.Connect(sharetxn.Kafka(append(tc.cluster, kgo.SeedBrokers("nowhere:1"))...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cl.Close()
+			p, err := New(cl, "tx", TransactionTimeout(tc.timeout), LockMargin(0), KafkaOptions(tc.kafka...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = p.Close() }()
+			out := p.lanes[0].out
+			kafka, err := out.newClient()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer kafka.Close()
+			if got := kafka.OptValue(kgo.MetadataMinAge); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
 }

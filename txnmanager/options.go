@@ -30,8 +30,11 @@ type config struct {
 // that are over it, stays below the default acquisition lock of 30 s.
 const DefaultTransactionTimeout = 15 * time.Second
 
+// DefaultLockMargin is the LockMargin where none is set.
+const DefaultLockMargin = 2 * time.Second
+
 func defaults() config {
-	return config{timeout: DefaultTransactionTimeout, margin: 2 * time.Second, resolve: 30 * time.Second, close: 5 * time.Second}
+	return config{timeout: DefaultTransactionTimeout, margin: DefaultLockMargin, resolve: 30 * time.Second, close: 5 * time.Second}
 }
 
 // TransactionTimeout is how long the broker lets a transaction stay open before
@@ -40,7 +43,7 @@ func defaults() config {
 func TransactionTimeout(d time.Duration) Opt { return optFunc(func(c *config) { c.timeout = d }) }
 
 // LockMargin is how long before the earliest acquisition lock ends a commit is
-// refused. Default 2 s, below the TransactionTimeout.
+// refused. Default DefaultLockMargin, below the TransactionTimeout.
 func LockMargin(d time.Duration) Opt { return optFunc(func(c *config) { c.margin = d }) }
 
 // StageTimeout bounds staging. Default 0: what the locks and the transaction

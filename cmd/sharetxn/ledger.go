@@ -188,10 +188,13 @@ func prepareStatus(t *task) func(context.Context, *sharetxn.Cluster) error {
 var errFatal = errors.New("exactly-once does not hold here: see what is fatal")
 
 func prepareCheck(t *task) func(context.Context, *sharetxn.Cluster) error {
-	timeout := t.flags.Duration("transaction-timeout", 15*time.Second, "the processors' transaction timeout")
+	timeout := t.flags.Duration("transaction-timeout", 0, "the processors' transaction timeout (default what they take for the group's lock)")
 	committed := t.flags.Bool("read-committed", false, "a group that reads uncommitted is fatal: its inputs are written in transactions")
 	return func(ctx context.Context, cl *sharetxn.Cluster) error {
-		opts := []ledger.CheckOpt{ledger.TransactionTimeout(*timeout)}
+		var opts []ledger.CheckOpt
+		if *timeout != 0 {
+			opts = append(opts, ledger.TransactionTimeout(*timeout))
+		}
 		if *committed {
 			opts = append(opts, ledger.RequireReadCommitted())
 		}

@@ -143,7 +143,7 @@ func TestLedgerUsage(t *testing.T) {
 		`to: "" is no guarantee`:         append([]string{"move"}, all...),
 		"it has not come yet":            append([]string{"reset"}, with("--to", "2999-01-01T00:00:00Z")...),
 		"use another group":              {"status", "--bootstrap", "127.0.0.1:1", "--group", "a b"},
-		"TransactionTimeout: 0s":         append([]string{"check"}, with("--topics", "a", "--transaction-timeout", "0s")...),
+		"TransactionTimeout: -1s":        append([]string{"check"}, with("--topics", "a", "--transaction-timeout", "-1s")...),
 	} {
 		var out, errs bytes.Buffer
 		if code := run(ctx, append([]string{"ledger"}, args...), nil, &out, &errs, &left); code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), says) || strings.Contains(errs.String(), ": sharetxn: ") {

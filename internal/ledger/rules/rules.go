@@ -285,8 +285,8 @@ func deliveryLimit(f Facts) []Problem {
 	}}
 }
 
-// stockScan is how often stock Kafka looks for transactions whose time is up.
-const stockScan = 10 * time.Second
+// StockScan is how often stock Kafka looks for transactions whose time is up.
+const StockScan = 10 * time.Second
 
 // transactionTimeout: what a crashed member left open must end while those who
 // wait for it still have deliveries, should their locks not be renewed.
@@ -294,7 +294,7 @@ func transactionTimeout(f Facts) []Problem {
 	if f.TransactionTimeout == 0 || f.Share.Lock == 0 || f.Share.DeliveryLimit == 0 {
 		return nil
 	}
-	scan := cmp.Or(f.Settings.TimeoutScan, stockScan)
+	scan := cmp.Or(f.Settings.TimeoutScan, StockScan)
 	have := f.Share.Lock * time.Duration(f.Share.DeliveryLimit-1)
 	if f.TransactionTimeout+scan <= have {
 		return nil
