@@ -172,7 +172,8 @@ func (c *Consumer) start() {
 }
 
 // Poll waits for at least one record, at most until ctx ends; its error is
-// then returned, with a nil batch. It never acknowledges, except in Implicit
+// then returned, with a nil batch. With a context that has ended it gives what was
+// fetched already, and has nothing fetched. It never acknowledges, except in Implicit
 // mode, where it accepts what earlier batches left without a verdict.
 //
 // In Transactional mode it fails, with class usage and naming records, while an
@@ -214,7 +215,7 @@ func (c *Consumer) Poll(ctx context.Context) (*Batch, error) {
 		switch {
 		case b != nil || err != nil:
 			over()
-		case !waiting:
+		case !waiting && ctx.Err() == nil: // who does not wait gets what is here, and asks no broker for more
 			waiting = true
 			c.polling++
 			c.wakeSessions()
