@@ -231,6 +231,27 @@ func copyAll(ctx context.Context, tx *Txn, b *shareconsumer.Batch) error {
 	return nil
 }
 
+// until gives a context that is canceled when something was tried in vain ten times
+// more, with a longer pause each time: whoever was given it, and waits for that, has
+// waited by then, on a slow machine too.
+func until(ctx context.Context, t *testing.T, tries *atomic.Int64) context.Context {
+	t.Helper()
+	impatient, cancel := context.WithCancel(ctx)
+	t.Cleanup(cancel)
+	from := tries.Load()
+	go func() {
+		defer cancel()
+		for tries.Load() < from+10 {
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-impatient.Done():
+				return
+			}
+		}
+	}()
+	return impatient
+}
+
 // fault is an Intercept that acts on requests that match, and counts them.
 type fault struct {
 	key    int16

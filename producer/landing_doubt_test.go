@@ -161,9 +161,7 @@ func TestTopicsPassingError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		waiting, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if err := p.Land(waiting); !errors.Is(err, sharetxn.ErrNotLanded) || f.fired.Load() == 0 {
+		if err := p.Land(until(ctx, t, &f.fired)); !errors.Is(err, sharetxn.ErrNotLanded) {
 			t.Fatalf("while metadata has no partitions: %v, %d answers", err, f.fired.Load())
 		}
 		w.SetIntercept(nil)
@@ -312,10 +310,8 @@ func TestStagingWaitsForTheMarkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	impatient, cancel := context.WithTimeout(ctx, unresolved)
-	defer cancel()
-	if out, err := tx.Commit(impatient); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrNotLanded) || w.stages() != stages || f.fired.Load() == 0 {
-		t.Fatalf("%v, %v, %d staging requests, %d lost requests", out, err, w.stages()-stages, f.fired.Load())
+	if out, err := tx.Commit(until(ctx, t, &f.fired)); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrNotLanded) || w.stages() != stages {
+		t.Fatalf("%v, %v, %d staging requests", out, err, w.stages()-stages)
 	}
 	w.SetIntercept(nil)
 	for _, b := range bs {
@@ -354,10 +350,8 @@ func TestInitWaitsForTheMarkers(t *testing.T) {
 		t.Fatalf("%v, %v", out, err)
 	}
 	inits := w.Traffic(keyInit).Requests
-	impatient, cancel := context.WithTimeout(ctx, unresolved)
-	defer cancel()
-	if _, err := p.Begin(impatient); !errors.Is(err, sharetxn.ErrNotLanded) || w.Traffic(keyInit).Requests != inits || asked.Load() == 0 {
-		t.Fatalf("Begin: %v, %d InitProducerId, %d lost requests", err, w.Traffic(keyInit).Requests-inits, asked.Load())
+	if _, err := p.Begin(until(ctx, t, &asked)); !errors.Is(err, sharetxn.ErrNotLanded) || w.Traffic(keyInit).Requests != inits {
+		t.Fatalf("Begin: %v, %d InitProducerId", err, w.Traffic(keyInit).Requests-inits)
 	}
 	w.SetIntercept(nil)
 	w.repaired(ctx, t, p, lost, true)

@@ -246,19 +246,19 @@ func (w *world) retrying(ctx context.Context, t *testing.T, p *Producer) {
 func TestLeaderDoesNotSay(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
 	w := start(t, setup{})
-	p := w.manual(t, "tx", ResolveTimeout(unresolved))
-	w.retrying(ctx, t, p)
+	p := w.manual(t, "tx")
+	if err := p.InitTransactions(ctx); err != nil {
+		t.Fatal(err)
+	}
 	f := w.inject(keyDescribe, 1<<30, always(broker.Action{LoseRequest: true}))
 	write(ctx, t, p, nil, "first", true)
-	_, err := w.one(ctx, p, nil, "refused")
-	if !errors.Is(err, sharetxn.ErrNotLanded) || !errors.Is(err, sharetxn.ErrAborted) || f.fired.Load() == 0 {
-		t.Fatalf("%v, after %d lost requests", err, f.fired.Load())
+	if out, err := w.one(until(ctx, t, &f.fired), p, nil, "refused"); out != sharetxn.Aborted || !errors.Is(err, sharetxn.ErrNotLanded) {
+		t.Fatalf("%v, %v, after %d lost requests", out, err, f.fired.Load())
 	}
 	w.SetIntercept(nil)
-	testkit.Eventually(ctx, t, "it goes on", func() bool {
-		out, _ := w.one(ctx, p, nil, "second")
-		return out == sharetxn.Committed
-	})
+	if out, err := w.one(ctx, p, nil, "second"); out != sharetxn.Committed {
+		t.Fatalf("%v, %v", out, err)
+	}
 	same(t, "visible", w.visible(ctx, t, "out"), "first0", "first1", "second")
 }
 
@@ -503,9 +503,7 @@ func TestLandWaitsForAllIDs(t *testing.T) {
 	f := w.inject(keyAdd, 1<<30, always(broker.Action{LoseRequest: true}))
 	write(ctx, t, p, nil, "second", true)
 	testkit.Eventually(ctx, t, "the repair is under way", func() bool { return f.fired.Load() > 0 })
-	impatient, cancel := context.WithTimeout(ctx, unresolved)
-	defer cancel()
-	if err := p.Land(impatient); !errors.Is(err, sharetxn.ErrNotLanded) || lost.Load() != 1 {
+	if err := p.Land(until(ctx, t, &f.fired)); !errors.Is(err, sharetxn.ErrNotLanded) || lost.Load() != 1 {
 		t.Fatalf("%v, %d lost", err, lost.Load())
 	}
 	w.SetIntercept(nil)
