@@ -2,6 +2,7 @@ package producer
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,14 @@ import (
 // An output topic that does not exist is named, before the transaction's timeout
 // ends it with an error that names nothing.
 func TestMissingTopicIsNamed(t *testing.T) {
-	ctx := testkit.Deadline(t, 30*time.Second)
+	ctx := testkit.Deadline(t, time.Minute)
 	w := start(t, setup{})
-	p := w.producer(t, "tx", TransactionTimeout(3*time.Second), LockMargin(10*time.Millisecond))
+	var err error
+	if w.cl, err = sharetxn.Connect(sharetxn.Kafka(kgo.SeedBrokers(w.Seeds()...), kgo.MetadataMinAge(time.Minute)), sharetxn.Logger(slog.New(slog.DiscardHandler))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.cl.Close)
+	p := w.producer(t, "tx", TransactionTimeout(9*time.Second), LockMargin(10*time.Millisecond))
 	for range 2 { // kgo asks at once only the first time
 		tx, err := p.Begin(ctx)
 		if err != nil {
