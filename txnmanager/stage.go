@@ -224,10 +224,10 @@ func (t *Transaction) notProven(ctx context.Context, r *stageRequest, err error)
 }
 
 // cutOff tells of a proof that failed for want of a connection: one that was
-// lost took the broker's proof with it, and the new one may be lost as well.
-// That denies nothing that was proven before.
+// lost took the broker's proof with it, and the new one may be lost as well, or who
+// asks for it may be told to stop. That denies nothing that was proven before.
 func cutOff(err error) bool {
-	return kgo.IsRetryableBrokerErr(err) || unsent(err) || errors.Is(err, context.DeadlineExceeded)
+	return kgo.IsRetryableBrokerErr(err) || unsent(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // ask sends the request once to a broker that has proven that it speaks it.
