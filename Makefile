@@ -43,7 +43,7 @@ demo-kafka: ## the same with guarantee ledger on stock Kafka, three brokers as p
 test: $(GOTESTSUM) ## all tests of all modules, with the race detector, and a minute of fuzzing
 	@GOTESTSUM=$(GOTESTSUM) scripts/test $(MODULES)
 
-simulate: ## seeds of whole scenarios in virtual time, each rare state reached often enough (SEEDS=2000 ARGS=-race)
+simulate: ## seeds of whole scenarios in virtual time; of each 100 seeds every rare state must be reached once (SEEDS=2000 ARGS=-race)
 	@set -o pipefail; go test -count=1 -v -timeout=60m -tags=synctests $(ARGS) -run '^TestSeeds$$' ./simulation \
 		-seeds=$(SEEDS) -rare=$$(($(SEEDS) / 100)) | grep -Ev '^ *(=== |--- PASS: TestSeeds/)'
 

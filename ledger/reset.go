@@ -28,9 +28,11 @@ const (
 // the group has begun, and begins a new generation of its ledger, so that what was
 // done before counts no more: records from there on are done, whatever the ledger
 // says of them. It is Kafka's reset of a share group's offsets and the ledger's as
-// one step; Kafka's own tool alone makes the processors stop. The zero Time is the
-// beginning of each partition, a time to come its end: up to what is committed, so
-// that a transaction under way is still read.
+// one step; after Kafka's own tool alone, the ledger still says that the records
+// are done, and processors accept them without work (a process that stood still
+// meanwhile notices, and stops). The zero Time is the beginning of each partition, a
+// time to come its end: up to what is committed, so that a transaction under way is
+// still read.
 //
 // The group must have no members, and gets none meanwhile: until Reset has ended,
 // processors do not start. One that failed half-way leaves it so; the next Reset

@@ -513,7 +513,7 @@ func (j *judge) bound() {
 		took := p.to.Sub(p.from)
 		switch {
 		case !p.drained:
-			j.add(I9, Slow, Range{}, nil, "not all was done after the faults were over at %s", p.from.Format(time.RFC3339Nano))
+			j.add(I9, Slow, Range{}, nil, "nobody saw that all was done after the faults were over at %s (no drained after that calm)", p.from.Format(time.RFC3339Nano))
 		case took > j.Bound:
 			j.add(I9, Slow, Range{}, nil, "all was done %v after the faults were over at %s, and not in %v", took, p.from.Format(time.RFC3339Nano), j.Bound)
 		}
