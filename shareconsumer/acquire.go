@@ -65,7 +65,7 @@ func (c *Consumer) ration(s *session, now time.Time) ration {
 	wanting := []*session{s}
 	for _, o := range c.sessions {
 		claimed += o.unpolled + o.granted.records
-		if o != s && !o.fetches && len(o.want) > 0 && !now.Before(o.pause) {
+		if o != s && !o.fetches && len(o.want) > 0 && o.sure() && !now.Before(o.pause) {
 			wanting = append(wanting, o)
 		}
 	}

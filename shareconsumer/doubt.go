@@ -6,21 +6,25 @@ package shareconsumer
 // can only be given back: each record would lose a delivery, and one on its last
 // would be archived. So nothing is fetched in doubt, and the coordinator is asked at
 // once.
-type doubts struct{ had, settled int }
+type doubts struct {
+	had, settled int
+	denied       int // the last that is of every session: one that begins meanwhile has it, too
+}
 
 // doubt begins one; a session that has it fetches again when it is settled. c.mu is
 // held.
 func (c *Consumer) doubt() int {
 	c.doubts.had++
 	signal(c.beat)
+	c.wakeSessions() // it may be another's turn
 	return c.doubts.had
 }
 
 // doubted is for a member that a leader was told is none. c.mu is held.
 func (c *Consumer) doubted() {
-	n := c.doubt()
+	c.doubts.denied = c.doubt()
 	for _, s := range c.sessions {
-		s.doubt = n
+		s.doubt = c.doubts.denied
 	}
 }
 

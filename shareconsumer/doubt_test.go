@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sharetxn/sharetxn"
+	"github.com/sharetxn/sharetxn/acks"
 	"github.com/sharetxn/sharetxn/internal/bind"
 	"github.com/sharetxn/sharetxn/internal/broker"
 	"github.com/sharetxn/sharetxn/internal/testkit"
@@ -136,5 +137,68 @@ func TestEarlierAnswerSettlesNothing(t *testing.T) {
 	}
 	if m.confirmed(asked); !s.sure() {
 		t.Error("in doubt again by an answer that comes late")
+	}
+}
+
+// A leader that moves to a broker without a session makes no way around a doubt of
+// the member; the doubt of another session is none of its.
+func TestSessionBegunInDoubt(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	tp := partKey{[16]byte{1}, 0}
+	for name, denied := range map[string]bool{"the member was denied": true, "another session was lost": false} {
+		t.Run(name, func(t *testing.T) {
+			c, s := bookkeeper()
+			c.spawn = func(*session) {}
+			c.topics, c.leaders = map[[16]byte]string{tp.topic: "in"}, map[partKey]leader{tp: {s.node + 1, 1}}
+			c.assigned = map[partKey]struct{}{tp: {}}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if denied {
+				c.doubted()
+			} else {
+				s.doubt = c.doubt()
+			}
+			asked := c.doubts.had
+			c.route()
+			begun := c.sessions[s.node+1]
+			if begun == nil || len(begun.want) != 1 {
+				t.Fatalf("the session is %v", begun)
+			}
+			if begun.sure() == denied || s.sure() {
+				t.Errorf("begun sure %v, the one before %v", begun.sure(), s.sure())
+			}
+			if c.confirmed(asked); !begun.sure() || !s.sure() {
+				t.Errorf("confirmed: begun sure %v, the one before %v", begun.sure(), s.sure())
+			}
+		})
+	}
+}
+
+// A session in doubt keeps no place in the queue for what RecordLimit parts: who
+// knows when the coordinator answers, while others could fetch.
+func TestDoubtKeepsNoTurn(t *testing.T) {
+	testkit.Deadline(t, time.Minute)
+	c, lost := bookkeeper()
+	c.cfg.acquire, c.cfg.maxPollRecords = RecordLimit, 1
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	other := newSession(c, lost.node+1)
+	c.sessions[other.node] = other
+	tp := acks.TopicIDPartition{TopicID: [16]byte{1}, Topic: "in"}
+	for _, s := range c.sessions {
+		s.want = map[partKey]acks.TopicIDPartition{keyOf(tp): tp}
+	}
+	now := time.Now()
+	lost.turn, other.turn = now.Add(-time.Minute), now
+	if r := c.ration(other, now); r.records != 0 {
+		t.Fatalf("before the doubt it is the other's turn: %d records", r.records)
+	}
+	lost.doubt = c.doubt()
+	if r := c.ration(other, now); r.records != 1 || len(other.wake) != 1 {
+		t.Errorf("beside a session in doubt it may ask for %d records, and is told so %d times", r.records, len(other.wake))
+	}
+	c.confirmed(c.doubts.had)
+	if r := c.ration(other, now); r.records != 0 {
+		t.Errorf("after the doubt it is the other's turn again: %d records", r.records)
 	}
 }

@@ -65,9 +65,10 @@ func (s *session) in(k partKey) bool {
 	return in && !e.maybe
 }
 
+// newSession is called with c.mu held.
 func newSession(c *Consumer, node int32) *session {
 	return &session{
-		c: c, node: node, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		c: c, node: node, doubt: c.doubts.denied, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		parcels: make(chan []*parcel, mostPacked+1), inside: make(map[partKey]entrant),
 	}
 }
