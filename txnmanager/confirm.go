@@ -91,6 +91,9 @@ func (t *Transaction) contradicted(c *stageRequest, resp *wire.Response) (again 
 	case vAgain:
 		return true, m.refused(rpcStage, resp.ErrorCode)
 	default:
+		if noMember(resp.ErrorCode) { // since it staged
+			t.outcast = c.member
+		}
 		return false, m.callRefused(c, resp.ErrorCode)
 	}
 	answers, err := c.answers(resp)

@@ -81,3 +81,16 @@ func TestContradicted(t *testing.T) {
 		}
 	}
 }
+
+// A member that its group forgets between staging and the proof is told as one that
+// was forgotten before.
+func TestContradictionDeniesMember(t *testing.T) {
+	testkit.Deadline(t, 10*time.Second)
+	c := &stageRequest{member: member(t, "g", "m", 1), contradicts: true, parts: []part{{tp(1, 0), accept(0, 0)}}}
+	for code, denied := range map[int16]bool{25: true, 113: true, 110: true, 69: true, 90: false, 15: false, 35: false} {
+		tx := &Transaction{m: &TransactionManager{id: "tx"}, freed: make(freedSet)}
+		if _, err := tx.contradicted(c, response(code)); err == nil || (tx.outcast == c.member) != denied {
+			t.Errorf("%d: outcast %v, %v", code, tx.outcast, err)
+		}
+	}
+}
