@@ -88,8 +88,10 @@ func widest(ctx context.Context, client *kgo.Client, op, group string, topics []
 			return 0, err
 		case unknown == "":
 			return most, nil
-		case time.Now().After(deadline) || !lapse.For(ctx, unknownFor/30):
+		case time.Now().After(deadline):
 			return 0, &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, Group: group, Err: fmt.Errorf("source topic %s does not exist, and the ledger must be as wide as the widest: create it first, or mend its name", unknown)}
+		case !lapse.For(ctx, unknownFor/30):
+			return 0, &sharetxn.Error{Op: op, Class: sharetxn.ClassAbortable, Group: group, Err: fmt.Errorf("no broker knows source topic %s yet: %w", unknown, context.Cause(ctx))}
 		}
 	}
 }

@@ -139,6 +139,22 @@ func TestEnsureBehindTheSource(t *testing.T) {
 	}
 }
 
+// A context that ends while a source topic is waited for does not say that it does
+// not exist.
+func TestEnsureCutShort(t *testing.T) {
+	ctx := testkit.Deadline(t, 60*time.Second)
+	w := start(t, broker.Config{})
+	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	err := ledger.Ensure(brief, w.cl, group, []string{"none"})
+	if !errors.Is(err, context.DeadlineExceeded) || sharetxn.ClassOf(err) != sharetxn.ClassAbortable || strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("cut short: %v", err)
+	}
+	if err := ledger.Ensure(ctx, w.cl, group, []string{"none"}); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("waited for: %v", err)
+	}
+}
+
 // On a cluster that never had a group the coordinator is about to come.
 func TestEnsureBeforeTheCoordinator(t *testing.T) {
 	ctx := testkit.Deadline(t, 60*time.Second)
