@@ -77,9 +77,7 @@ func TestUnreadableLimit(t *testing.T) {
 		k := sharetxntest.Start(t, sharetxntest.Topic("in", 1))
 		numbered(t, k, 20)
 		const describeConfigs = 32
-		for nth := 1; nth <= 4; nth++ { // the group's config, and the broker's; and again a second later
-			k.Inject(t, sharetxntest.Fault{Key: describeConfigs, Nth: nth, Action: sharetxntest.Answer(kerr.ClusterAuthorizationFailed.Code)})
-		}
+		k.Inject(t, sharetxntest.Fault{Key: describeConfigs, Times: sharetxntest.Always, Action: sharetxntest.Answer(kerr.ClusterAuthorizationFailed.Code)})
 		var last atomic.Int32
 		k.RunUntilDrained(t, "g", service(t, k, processor.Config{Handler: func(_ context.Context, in *processor.Record) ([]*kgo.Record, error) {
 			if string(in.Value) != "7" {
