@@ -41,7 +41,8 @@ func Describe(ctx context.Context, cl *kgo.Client, names ...string) (infos []Inf
 	if err != nil {
 		return nil, nil, err
 	}
-	answers := make([]answer, len(first.brokers))
+	answers := make([]answer, len(first.brokers)+1)
+	answers[len(first.brokers)] = first
 	var wg sync.WaitGroup
 	for i, node := range first.brokers {
 		wg.Go(func() {
@@ -52,7 +53,7 @@ func Describe(ctx context.Context, cl *kgo.Client, names ...string) (infos []Inf
 	wg.Wait()
 	infos, errs = make([]Info, len(names)), make(map[string]error)
 	for i, name := range names {
-		for _, a := range append(answers, first) {
+		for _, a := range answers {
 			found, seen := a.found[name], infos[i]
 			if found.Partitions > 0 && seen.Partitions > 0 && found.ID != seen.ID {
 				return nil, nil, fmt.Errorf("metadata of topic %s: %w; try again", name, ErrDisagree)
